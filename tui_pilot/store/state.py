@@ -1,0 +1,369 @@
+"""The state of one run: a pure fold over its events. Live view, replay, tests, screenshots and the sheet use it.
+
+``RunState`` is immutable: a screen may hold one as long as it likes, and two states differ in identity exactly where
+something changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tui_pilot.events import schema
+from tui_pilot.gates.verdict import worst
+
+Event = Mapping[str, Any]
+KEPT_FEED = 500
+
+
+@dataclass(frozen=True)
+class Row:
+    """One phase. ``verdict`` is None before it was reached, ``running`` while it runs."""
+
+    phase: str
+    verdict: str | None = None
+    reasons: tuple[Mapping[str, Any], ...] = ()
+    mark: str | None = None
+    note: str | None = None
+    attempt: int = 0
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
+    started: str | None = None
+    started_mono: float | None = None
+    ended: str | None = None
+    duration_s: float | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    memory: tuple[Mapping[str, Any], ...] = ()
+    devices: tuple[Mapping[str, Any], ...] = ()
+    progress: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def running(self) -> bool:
+        return self.verdict == "running"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stage that runs now."""
+
+    name: str
+    attempt: int
+    pid: int | None
+    pid_start: int | None
+    started: str
+    started_mono: float
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What is known of a run; ``state`` is what its own events say (a dead supervisor is found by its lock)."""
+
+    run: str = ""
+    run_kind: str = "pilot"
+    name: str = ""
+    demo: bool = False
+    parent: str | None = None
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    state: str = "new"
+    text: str = ""
+    started: str | None = None
+    started_mono: float | None = None
+    ended: str | None = None
+    ended_mono: float | None = None
+    last_event: str | None = None
+    last_mono: float | None = None
+    supervisor: Mapping[str, Any] = field(default_factory=dict)
+    stage: Stage | None = None
+    rows: tuple[Row, ...] = tuple(Row(phase) for phase in schema.PHASES)
+    ranks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    loss: tuple[tuple[int, float | str], ...] = ()
+    lr: tuple[tuple[int, float | str], ...] = ()
+    validation: tuple[tuple[int, Mapping[str, Any]], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[Mapping[str, Any], ...] = ()
+    decision: Mapping[str, Any] | None = None
+    requests: tuple[Mapping[str, Any], ...] = ()
+    queued: str | None = None
+    cleaned: tuple[Mapping[str, Any], ...] = ()
+    feed: tuple[Event, ...] = ()
+    feed_count: int = 0
+
+    def row(self, phase: str) -> Row:
+        """The phase's row."""
+        return self.rows[schema.PHASES.index(phase)]
+
+    @property
+    def verdict(self) -> str | None:
+        """The worst verdict over the rows; None while the run is live or before anything ran."""
+        if self.state in ("new", "running"):
+            return None
+        return worst(row.verdict for row in self.rows if row.verdict not in (None, "running"))
+
+    @property
+    def running_row(self) -> Row | None:
+        """The phase that runs now."""
+        return next((row for row in self.rows if row.running), None)
+
+
+def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
+    """``reduce`` over many events."""
+    current = state or RunState()
+    for event in events:
+        current = reduce(current, event)
+    return current
+
+
+def reduce(state: RunState, event: Event) -> RunState:
+    """The state after one event. Unknown kinds change nothing; the order of different files' events may vary."""
+    handler = _HANDLERS.get(str(event.get("kind")))
+    if handler is None:
+        return state
+    after = handler(state, event)
+    if event["kind"] in _FED:
+        after = replace(after, feed=(*after.feed[-KEPT_FEED + 1 :], event), feed_count=after.feed_count + 1)
+    at, mono = event.get("at"), event.get("mono")
+    if at is not None and (after.last_event is None or at >= after.last_event):
+        after = replace(after, last_event=at, last_mono=mono)
+    return after
+
+
+def _with_row(state: RunState, phase: str, **changes: Any) -> RunState:
+    if phase not in schema.PHASES:
+        return state
+    place = schema.PHASES.index(phase)
+    rows = list(state.rows)
+    rows[place] = replace(rows[place], **changes)
+    return replace(state, rows=tuple(rows))
+
+
+def _run_started(state: RunState, event: Event) -> RunState:
+    return replace(
+        state,
+        run=event.get("run", ""),
+        run_kind=event.get("run_kind", "pilot"),
+        name=event.get("name", ""),
+        demo=bool(event.get("demo")),
+        parent=event.get("parent"),
+        changed=event.get("changed") or {},
+        state="running",
+        started=event.get("at"),
+        started_mono=event.get("mono"),
+        supervisor={key: event.get(key) for key in ("pid", "pid_start", "host", "boot")},
+    )
+
+
+def _run_ended(state: RunState, event: Event) -> RunState:
+    rows = tuple(
+        replace(row, verdict="not_run") if row.verdict in (None, "running") else replace(row, progress=None)
+        for row in state.rows
+    )
+    return replace(
+        state,
+        state=event.get("state", "finished"),
+        text=event.get("text", ""),
+        ended=event.get("at"),
+        ended_mono=event.get("mono"),
+        stage=None,
+        queued=None,
+        rows=rows,
+    )
+
+
+def _stage_started(state: RunState, event: Event) -> RunState:
+    stage = Stage(
+        event.get("stage", ""),
+        event.get("attempt", 1),
+        event.get("pid"),
+        event.get("pid_start"),
+        event.get("at", ""),
+        event.get("mono", 0.0),
+    )
+    return replace(state, stage=stage, queued=None)
+
+
+def _stage_ended(state: RunState, event: Event) -> RunState:
+    return replace(state, stage=None) if state.stage and state.stage.name == event.get("stage") else state
+
+
+def _rank_started(state: RunState, event: Event) -> RunState:
+    facts = {key: value for key, value in event.items() if key not in ("v", "kind", "n", "source")}
+    return replace(state, ranks={**state.ranks, int(event.get("rank", 0)): facts})
+
+
+def _phase_started(state: RunState, event: Event) -> RunState:
+    if event.get("rank", 0) != 0 or event.get("phase") not in schema.PHASES:
+        return state
+    row = state.row(event["phase"])
+    attempt = event.get("attempt", 1)
+    attempts = row.attempts
+    if row.verdict not in (None, "running") and row.attempt and attempt > row.attempt:
+        attempts = (*attempts, _attempt(row))
+    return _with_row(
+        state,
+        row.phase,
+        verdict="running",
+        reasons=(),
+        attempt=attempt,
+        attempts=attempts,
+        inputs=event.get("inputs") or {},
+        thresholds={},
+        started=event.get("at"),
+        started_mono=event.get("mono"),
+        ended=None,
+        duration_s=None,
+        parts={},
+        memory=(),
+        devices=(),
+        progress=None,
+    )
+
+
+def _attempt(row: Row) -> dict[str, Any]:
+    return {
+        "attempt": row.attempt,
+        "verdict": row.verdict,
+        "reasons": list(row.reasons),
+        "started": row.started,
+        "ended": row.ended,
+        "duration_s": row.duration_s,
+        "inputs": dict(row.inputs),
+        "parts": dict(row.parts),
+        "memory": list(row.memory),
+    }
+
+
+def _phase_ended(state: RunState, event: Event) -> RunState:
+    if event.get("phase") not in schema.PHASES:
+        return state
+    row = state.row(event["phase"])
+    return _with_row(
+        state,
+        row.phase,
+        verdict=event.get("verdict"),
+        reasons=tuple(event.get("reasons") or ()),
+        attempt=event.get("attempt", row.attempt or 1),
+        inputs=event.get("inputs") or row.inputs,
+        thresholds=event.get("thresholds") or {},
+        started=event.get("started") or row.started or event.get("at"),
+        ended=event.get("at"),
+        duration_s=event.get("duration_s"),
+        parts=event.get("parts") or row.parts,
+        memory=tuple(event.get("memory") or ()),
+        progress=None,
+        extra={key: event[key] for key in ("quality", "trace") if key in event},
+    )
+
+
+def _progress(state: RunState, event: Event) -> RunState:
+    if event.get("phase") not in schema.PHASES or not state.row(event["phase"]).running:
+        return state
+    progress = {key: event.get(key) for key in ("done", "total", "unit", "text")}
+    return _with_row(state, event["phase"], progress=progress)
+
+
+def _part(state: RunState, event: Event) -> RunState:
+    if event.get("phase") not in schema.PHASES:
+        return state
+    row = state.row(event["phase"])
+    part = {key: value for key, value in event.items() if key in ("duration_s", "allocated_peak", "reserved_peak")}
+    return _with_row(state, row.phase, parts={**row.parts, str(event.get("part")): part})
+
+
+def _device_peaks(state: RunState, event: Event) -> RunState:
+    if event.get("phase") not in schema.PHASES:
+        return state
+    row = state.row(event["phase"])
+    if event.get("attempt", row.attempt) != row.attempt:
+        return state
+    return _with_row(state, row.phase, devices=tuple(event.get("gpus") or ()))
+
+
+def _update(state: RunState, event: Event) -> RunState:
+    if event.get("stage", "train") != "train":
+        return state
+    step = int(event.get("update", 0))
+    loss, lr = event.get("loss"), event.get("lr")
+    return replace(
+        state,
+        loss=state.loss if loss is None else (*state.loss, (step, loss)),
+        lr=state.lr if lr is None else (*state.lr, (step, lr)),
+    )
+
+
+def _validation(state: RunState, event: Event) -> RunState:
+    point = (int(event.get("update", 0)), event.get("metrics") or {})
+    return replace(state, validation=(*state.validation, point))
+
+
+def _facts(state: RunState, event: Event) -> RunState:
+    return replace(state, facts={**state.facts, str(event.get("name")): event.get("value")})
+
+
+def _mark(state: RunState, event: Event) -> RunState:
+    phase, verdict = str(event.get("phase")), event.get("verdict")
+    note = event.get("note") if verdict is not None else None
+    return _with_row(state, phase, mark=verdict, note=note)
+
+
+def _note(state: RunState, event: Event) -> RunState:
+    phase = event.get("phase")
+    if phase in schema.PHASES:
+        return _with_row(state, str(phase), note=event.get("text"))
+    return replace(state, notes=(*state.notes, {"at": event.get("at"), "text": event.get("text", "")}))
+
+
+def _decision(state: RunState, event: Event) -> RunState:
+    decision = {"decision": event.get("decision"), "note": event.get("note"), "at": event.get("at")}
+    return replace(state, decision=decision)
+
+
+def _request(state: RunState, event: Event) -> RunState:
+    return replace(state, requests=(*state.requests, dict(event)))
+
+
+def _queued(state: RunState, event: Event) -> RunState:
+    return replace(state, queued=event.get("text"))
+
+
+def _cleaned(state: RunState, event: Event) -> RunState:
+    return replace(state, cleaned=(*state.cleaned, *(event.get("removed") or ())))
+
+
+def _same(state: RunState, event: Event) -> RunState:
+    return state
+
+
+_HANDLERS = {
+    schema.RUN_STARTED: _run_started,
+    schema.RUN_ENDED: _run_ended,
+    schema.STAGE_STARTED: _stage_started,
+    schema.STAGE_ENDED: _stage_ended,
+    schema.RANK_STARTED: _rank_started,
+    schema.PHASE_STARTED: _phase_started,
+    schema.PHASE_ENDED: _phase_ended,
+    schema.PROGRESS: _progress,
+    schema.PART: _part,
+    schema.DEVICE_PEAKS: _device_peaks,
+    schema.UPDATE: _update,
+    schema.VALIDATION: _validation,
+    schema.FACTS: _facts,
+    schema.MARK: _mark,
+    schema.NOTE: _note,
+    schema.DECISION: _decision,
+    schema.REQUEST: _request,
+    schema.REQUEST_SEEN: _same,
+    schema.TEST_QUEUED: _queued,
+    schema.CLEANED: _cleaned,
+    schema.NOTICE: _same,
+}
+
+_FED = frozenset(
+    {
+        schema.RUN_STARTED, schema.RUN_ENDED, schema.STAGE_ENDED, schema.PHASE_STARTED, schema.PHASE_ENDED,
+        schema.UPDATE, schema.VALIDATION, schema.MARK, schema.NOTE, schema.DECISION, schema.REQUEST,
+        schema.TEST_QUEUED, schema.NOTICE, schema.CLEANED,
+    }
+)  # fmt: skip

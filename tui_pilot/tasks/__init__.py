@@ -1,0 +1,3 @@
+from tui_pilot.tasks.base import IGNORE, Task
+
+__all__ = ["IGNORE", "Task"]
