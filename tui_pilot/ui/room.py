@@ -1,0 +1,123 @@
+"""The interface between the screen and its rooms.
+
+A room is one whole view between line 2 and the keys. It is shown a ``Snapshot``, answers the keys that move and open,
+and says which keys work now. Everything that changes the run (``r s t p w f n e``) is the app's.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+
+from tui_pilot.ui.paint import Line
+from tui_pilot.ui.snapshot import Snapshot
+
+Hint = tuple[str, str]
+
+
+class Room(Vertical, can_focus=True):
+    """Base of every room. A subclass composes ``Lines`` and fills them in ``show``.
+
+    ``room`` is the id (``examples``), ``title`` the word on line 1, ``help_text`` what ``?`` shows, in plain lines.
+    """
+
+    room: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    help_text: ClassVar[str] = ""
+
+    DEFAULT_CSS = """
+    Room { width: 1fr; height: 1fr; overflow: hidden hidden; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(0,-1)", "up", show=False),
+        Binding("down,j", "move(0,1)", "down", show=False),
+        Binding("left,h", "move(-1,0)", "left", show=False),
+        Binding("right,l", "move(1,0)", "right", show=False),
+        Binding("g,home", "jump(-1)", "first", show=False),
+        Binding("G,end", "jump(1)", "last", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
+        Binding("enter", "enter", "open", show=False),
+        Binding("tab", "next_pane", "next pane", show=False),
+        Binding("z", "zoom", "this pane alone", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id=f"room-{self.room}", name=self.room)
+        self.snapshot = Snapshot()
+
+    # What the app calls. Everything happens on the screen's own thread; nothing here may read a large file.
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show this. Called when something changed and once a second while the room is open."""
+        self.snapshot = snapshot
+
+    def arrange(self, width: int, height: int) -> None:
+        """The terminal's size changed (cells): set the classes, then show again.
+
+        ``-compact`` below 100 columns or 30 rows: one pane at a time, ``tab`` goes on. ``-wide`` from 160 columns.
+        ``-tiny`` below 80 x 24: the selected row alone.
+        """
+        self.set_class(width < 100 or height < 30, "-compact")
+        self.set_class(width >= 160 and height >= 30, "-wide")
+        self.set_class(width < 80 or height < 24, "-tiny")
+
+    def headline(self, snapshot: Snapshot) -> Line | None:
+        """Line 2 of this room; None leaves the run's own line."""
+        return None
+
+    def hints(self) -> list[Hint]:
+        """Keys of this room that work now, as ``(key, word)``; the app adds its own."""
+        return []
+
+    def selected_phase(self) -> str | None:
+        """The phase that a mark or a note goes to; None where the room has no phases."""
+        return None
+
+    def search(self, words: str) -> None:
+        """Filter by these words; empty shows everything again."""
+
+    def can_search(self) -> bool:
+        return False
+
+    def copied(self) -> str:
+        """What ``y`` copies: the selected thing as plain text."""
+        return ""
+
+    def back(self) -> bool:
+        """Close what is on top (an unfolded row, a zoom, a filter); False if nothing was open."""
+        return False
+
+    # Keys of the room; a subclass overrides what it has.
+
+    def action_move(self, across: int, down: int) -> None:
+        """Arrow keys and hjkl."""
+
+    def action_jump(self, end: int) -> None:
+        """``g`` (-1) and ``G`` (1)."""
+
+    def action_page(self, down: int) -> None:
+        """A page up (-1) or down (1)."""
+
+    def action_enter(self) -> None:
+        """Open or unfold."""
+
+    def action_next_pane(self) -> None:
+        """The next pane."""
+
+    def action_zoom(self) -> None:
+        """This pane alone, and back."""
+
+    @property
+    def compact(self) -> bool:
+        return self.has_class("-compact")
+
+    @property
+    def wide(self) -> bool:
+        return self.has_class("-wide")
+
+    @property
+    def tiny(self) -> bool:
+        return self.has_class("-tiny")
