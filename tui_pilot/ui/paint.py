@@ -73,8 +73,8 @@ def fit(content: Line, width: int, fill: str = "text") -> Line:
     """Exactly ``width`` cells: cut with ``…`` or filled with blanks."""
     out: list[Span] = []
     left = width
-    for text, role in content:
-        text = clean(text)
+    for raw, role in content:
+        text = clean(raw)
         cells = cell_len(text)
         if cells <= left:
             out.append((text, role))
@@ -121,7 +121,8 @@ def wrap(text: str, width: int) -> list[str]:
     out: list[str] = []
     for paragraph in text.split("\n"):
         row = ""
-        for word in clean(paragraph).split(" "):
+        for whole in clean(paragraph).split(" "):
+            word = whole
             grown = f"{row} {word}" if row else word
             if cell_len(grown) <= width:
                 row = grown

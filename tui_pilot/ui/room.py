@@ -54,7 +54,7 @@ class Room(Vertical, can_focus=True):
         """Show this. Called when something changed and once a second while the room is open."""
         self.snapshot = snapshot
 
-    def arrange(self, width: int, height: int) -> None:
+    def fit_to(self, width: int, height: int) -> None:
         """The terminal's size changed (cells): set the classes, then show again.
 
         ``-compact`` below 100 columns or 30 rows: one pane at a time, ``tab`` goes on. ``-wide`` from 160 columns.

@@ -105,10 +105,19 @@ def textual_themes() -> list[Theme]:
     for name, palette in PALETTES.items():
         ground, text, running = palette["ground"], palette["text"], palette["running"]
         assert isinstance(ground, int) and isinstance(text, int) and isinstance(running, int)
-        colours = {"background": hex_of(ground), "surface": hex_of(ground), "panel": hex_of(ground)}
+        back, word, accent = hex_of(ground), hex_of(text), hex_of(running)
         themes.append(
-            Theme(name=name, primary=hex_of(running), foreground=hex_of(text), dark=name != "light", **colours)
+            Theme(
+                name=name,
+                primary=accent,
+                foreground=word,
+                background=back,
+                surface=back,
+                panel=back,
+                dark=name != "light",
+            )
         )
+    themes.append(Theme(name=name, primary=hex_of(running), foreground=hex_of(text), dark=name != "light", **colours))
     themes.append(
         Theme(name="ansi", primary="ansi_cyan", foreground="ansi_default", background="ansi_default", ansi=True)
     )
