@@ -117,7 +117,6 @@ def textual_themes() -> list[Theme]:
                 dark=name != "light",
             )
         )
-    themes.append(Theme(name=name, primary=hex_of(running), foreground=hex_of(text), dark=name != "light", **colours))
     themes.append(
         Theme(name="ansi", primary="ansi_cyan", foreground="ansi_default", background="ansi_default", ansi=True)
     )
