@@ -123,7 +123,7 @@ def lines(report: dict[str, Any]) -> list[str]:
         out += ["  " + line for line in _python_lines(python, bool(nvml["gpus"]))]
     chosen = report["chosen"]
     if chosen["python"]:
-        out += ["", f"Taken when launch.python is null: {chosen['python']} on {chosen['device']} ({chosen['why']})"]
+        out += ["", f"Training would use {chosen['python']} on {chosen['device']} ({chosen['why']})"]
     out += [f"! {words}" for words in (chosen["problem"], chosen["advice"]) if words]
     out += [f"{name}={value}" for name, value in report["environment"].items()]
     held = report["host"]
