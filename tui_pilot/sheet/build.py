@@ -1,0 +1,232 @@
+"""The selection sheet as one document: what was piloted, what may be retained and what stays open.
+
+Every other form of the sheet (markdown, JSON, the screen's preview) is made from this document and adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tui_pilot.plan.model import Plan, from_json
+from tui_pilot.run_folder import RunFolder, short_id
+from tui_pilot.sheet import measured
+from tui_pilot.sheet.judged import codes, judge, sentence, word
+from tui_pilot.store.view import snapshot
+from tui_pilot.version import VERSION
+
+Json = Mapping[str, Any]
+
+SCHEMA = 1
+ON_CPU = "measured on CPU: says nothing about a GPU, so whether it fits one is unchecked"
+NO_CATALOGUE = "measured on this GPU only; no other model was looked at: run this pilot there before you order"
+SETTINGS = (
+    "task", "micro", "accumulation", "replicas", "effective_batch", "precision", "adapter", "optimizer", "sharding",
+    "tensor_parallel", "max_length", "activation_checkpointing", "attention", "budget", "seed",
+)  # fmt: skip
+
+
+def document(folders: Sequence[RunFolder]) -> dict[str, Any]:
+    """The sheet over some runs, in the order given; their parents are named among what was seen and kept."""
+    shown = [snapshot(folder) for folder in folders]
+    return from_shown(shown, _parents(folders, shown))
+
+
+def from_shown(shown: Sequence[Json], parents: Sequence[Json] = ()) -> dict[str, Any]:
+    """The sheet from ``show --json`` documents, for runs that are not on this disk."""
+    configurations = [configuration(show) for show in shown]
+    several = len(configurations) > 1
+    names = list(dict.fromkeys(str(item["name"]) for item in configurations))
+    return {
+        "schema": SCHEMA,
+        "tool": VERSION,
+        "title": ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
+        "configurations": configurations,
+        "retained": sum(item["retained"] for item in configurations),
+        "seen_and_kept": [line for show in (*shown, *parents) for line in _kept(show)],
+        "open": [
+            f"{item['short']}: {question}" if several else question
+            for item in configurations
+            for question in item["open"]
+        ],
+    }
+
+
+def configuration(show: Json) -> dict[str, Any]:
+    """One run's part of the sheet, from its ``show --json`` document."""
+    facts = show.get("facts") or {}
+    plan = plan_of(show)
+    memory = measured.memory(show)
+    need = measured.need(memory)
+    measured_on_gpu = any(measured.on_gpu(entry) for entry in memory)
+    judged = judge(show, plan, need["margin"] if need else None)
+    fits_note = NO_CATALOGUE if measured_on_gpu else ON_CPU if memory else "no memory was measured"
+    run = str(show.get("run") or "")
+    return {
+        "run": run,
+        "short": short_id(run),
+        "name": plan.name if plan else short_id(run),
+        "kind": show.get("kind"),
+        "demo": bool(show.get("demo")),
+        "state": show.get("state"),
+        "started": show.get("started"),
+        "ended": show.get("ended"),
+        "parent": show.get("parent"),
+        "changed": dict(show.get("changed") or {}),
+        "retained": judged.retained,
+        "why_not": list(judged.why_not),
+        "verdict": show.get("verdict"),
+        "mark": judged.mark,
+        "decision": show.get("decision"),
+        "overrides": list(judged.overrides),
+        "phases": [_phase(row) for row in show.get("phases") or ()],
+        **settings(plan),
+        "dimensions": measured.dimensions(show, facts),
+        "binding_phase": show.get("binding_phase"),
+        "memory": memory,
+        "memory_measured_on": "gpu" if measured_on_gpu else "cpu" if memory else None,
+        "memory_need": need,
+        "memory_margin_asked": plan.rental.memory_margin if plan else None,
+        "seconds": measured.seconds(show, facts),
+        "sizes": measured.sizes(facts, plan),
+        "resume": _proof(show, "resume"),
+        "reload": _proof(show, "reload"),
+        "control_outputs": facts.get("control_outputs"),
+        "software": software(show, facts),
+        "software_checked": {"value": judged.software_checked, "on": _checked_on(show, facts)},
+        "revisions": dict(show.get("revisions") or {}),
+        "expected_result": plan.expected if plan else None,
+        "fits": [],
+        "fits_note": fits_note,
+        "variants": _variants(plan),
+        "notes": list(show.get("notes") or ()),
+        "open": [*judged.open, fits_note],
+    }
+
+
+def plan_of(show: Json) -> Plan | None:
+    """The plan of a ``show --json`` document; None where the run folder holds none that can be read."""
+    value = show.get("plan")
+    if isinstance(value, Mapping) and isinstance(value.get("plan"), Mapping):
+        value = value["plan"]
+    if not isinstance(value, Mapping) or not value:
+        return None
+    try:
+        return from_json(dict(value))
+    except (TypeError, ValueError, KeyError):
+        return None
+
+
+def settings(plan: Plan | None) -> dict[str, Any]:
+    """What the configuration is, in the plan's words; every key is there, null where there is no plan."""
+    if plan is None:
+        return dict.fromkeys(SETTINGS)
+    adapter = plan.model.adapter
+    optimizer = plan.optimizer
+    held, amount = plan.budget.held
+    return {
+        "task": plan.task,
+        "micro": plan.batch.micro,
+        "accumulation": plan.batch.accumulation,
+        "replicas": plan.replicas,
+        "effective_batch": plan.effective_batch,
+        "precision": plan.precision,
+        "adapter": None
+        if adapter is None
+        else {"kind": adapter.kind, "r": adapter.r, "alpha": adapter.alpha, "targets": list(adapter.targets)},
+        "optimizer": {
+            key: getattr(optimizer, key)
+            for key in ("name", "implementation", "lr", "weight_decay", "clip", "schedule", "warmup")
+        },
+        "sharding": plan.launch.strategy,
+        "tensor_parallel": plan.launch.tensor_parallel,
+        "max_length": plan.data.max_length,
+        "activation_checkpointing": plan.memory.activation_checkpointing,
+        "attention": plan.model.attention,
+        "budget": {held: amount},
+        "seed": plan.seed,
+    }
+
+
+def software(show: Json, facts: Json) -> dict[str, Any]:
+    """Versions as the stack phase read them."""
+    found = facts.get("software")
+    if not isinstance(found, Mapping):
+        inputs = measured.row_of(show, "stack").get("inputs") or {}
+        found = inputs.get("software") or inputs.get("versions") or {}
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _checked_on(show: Json, facts: Json) -> dict[str, Any]:
+    versions = software(show, facts)
+    stack = facts.get("stack") if isinstance(facts.get("stack"), Mapping) else {}
+    inputs = measured.row_of(show, "stack").get("inputs") or {}
+
+    def first(*keys: str) -> Any:
+        places = (stack or {}, inputs, versions)
+        return next((place[key] for key in keys for place in places if place.get(key)), None)
+
+    return {"gpu": first("gpu", "gpus"), "driver": first("driver"), "torch": first("torch")}
+
+
+def _phase(row: Json) -> dict[str, Any]:
+    return {
+        "phase": row.get("phase"),
+        "verdict": row.get("verdict"),
+        "mark": row.get("mark"),
+        "note": row.get("note"),
+        "codes": codes(row),
+        "text": sentence(row),
+        "duration_s": row.get("duration_s"),
+        "attempt": row.get("attempt"),
+    }
+
+
+def _proof(show: Json, phase: str) -> dict[str, Any]:
+    row = measured.row_of(show, phase)
+    return {"verdict": row.get("verdict"), "text": sentence(row), "attempt": row.get("attempt")}
+
+
+def _variants(plan: Plan | None) -> list[dict[str, Any]]:
+    listed = plan.variants if plan else ()
+    return [
+        {"id": item.id, "why": item.why, "priority": item.priority, "set": dict(item.set), "measured": False}
+        for item in listed
+    ]
+
+
+def _parents(folders: Sequence[RunFolder], shown: Sequence[Json]) -> list[Json]:
+    """The runs that the given ones came from: a failure is never replaced by its rerun."""
+    seen = {str(show.get("run")) for show in shown}
+    found: list[Json] = []
+    for folder, show in zip(folders, shown, strict=True):
+        parent = show.get("parent")
+        while parent and str(parent) not in seen:
+            seen.add(str(parent))
+            place = RunFolder(folder.path.parent / str(parent))
+            if place.path.parent != folder.path.parent or not place.run_file.is_file():
+                break
+            found.append(snapshot(place))
+            parent = found[-1].get("parent")
+    return found
+
+
+def _kept(show: Json) -> list[dict[str, Any]]:
+    """What must not be forgotten of a run: how it ended, if not well, and attempts that a newer one stands before."""
+    run = str(show.get("run") or "")
+    lines: list[str] = []
+    state = str(show.get("state") or "new")
+    rows = show.get("phases") or ()
+    failed = [row for row in rows if row.get("verdict") == "fail"]
+    said = "; ".join(f"{row.get('phase')}: {sentence(row) or 'FAIL'}" for row in failed)
+    if state != "finished" or failed:
+        lines.append(state + (f", {said}" if said else ""))
+    for row in rows:
+        for attempt in row.get("attempts") or ():
+            if attempt.get("verdict") not in ("pass", None):
+                told = sentence(attempt)
+                lines.append(
+                    f"{row.get('phase')}, attempt {attempt.get('attempt')}: {word(attempt.get('verdict'))}"
+                    + (f", {told}" if told else "")
+                )
+    return [{"run": run, "short": short_id(run), "text": line} for line in lines]

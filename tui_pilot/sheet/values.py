@@ -1,0 +1,204 @@
+"""A configuration's facts as pairs of words: the rows of its table, the same in every form people read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tui_pilot.sheet.judged import word
+from tui_pilot.text import count, duration, plural, rate, size
+
+Json = Mapping[str, Any]
+
+NOT_MEASURED = "not measured"
+
+
+def facts_of(item: Json) -> Iterator[tuple[str, str]]:
+    """Item and value, in reading order; a fact that is unknown says so, it is never left out."""
+    yield "verdict", verdict(item)
+    if item["decision"]:
+        yield "decision", _decision(item["decision"])
+    yield from memory(item)
+    yield "longest seen", dimensions(item)
+    yield "batch", batch(item)
+    yield "precision", precision(item)
+    yield "optimizer", optimizer(item)
+    yield "sharding", sharding(item)
+    yield "budget", budget(item)
+    yield "seconds", seconds(item)
+    yield "on disk", on_disk(item)
+    yield "resume", proof(item["resume"], "next rows, step, rate, states and losses equal the twin's, new process")
+    yield "reload", proof(item["reload"], "control answers equal, from the artifact alone, new process")
+    for name, value in controls(item):
+        yield name, value
+    yield "software", software(item)
+    yield "expected", item["expected_result"] or "not written down (expected in the plan)"
+    yield "which GPUs fit", fits(item)
+    for name, value in variants(item):
+        yield name, value
+
+
+def verdict(item: Json) -> str:
+    """The automatic verdict, with what the person made of it beside."""
+    automatic = word(item["verdict"]) if item["verdict"] else f"none, the run is {item['state']}"
+    marked = [row for row in item["phases"] if row["mark"]]
+    by_hand = "; ".join(
+        f"{row['phase']} marked {row['mark']}" + (f", {row['note']}" if row["note"] else "") for row in marked
+    )
+    return f"{automatic}, automatic" + (f"; by hand: {by_hand}" if by_hand else "; no mark by hand")
+
+
+def _decision(decision: Json) -> str:
+    return f"{decision.get('decision')}" + (f": {decision['note']}" if decision.get("note") else ", without a note")
+
+
+def memory(item: Json) -> Iterator[tuple[str, str]]:
+    """Need, the phase that sets it, and the margin; on a CPU what was counted there, and that it binds no GPU."""
+    need = item["memory_need"]
+    at = [entry for entry in item["memory"] if entry["phase"] == item["binding_phase"]]
+
+    def highest(key: str) -> int | None:
+        return max((entry[key] for entry in at if entry.get(key) is not None), default=None)
+
+    if need is not None:
+        ranks = plural(len({entry.get("rank") for entry in item["memory"]}), "GPU")
+        yield (
+            f"memory, {ranks}",
+            f"{size(need['bytes'])} needed on each; at the peak {size(highest('device_used_peak'))} used≥, "
+            f"{size(highest('reserved_peak'))} reserved, {size(highest('allocated_peak'))} allocated",
+        )
+        asked = item["memory_margin_asked"]
+        free = "unknown: usable memory could not be read"
+        if need["margin"] is not None:
+            free = f"{need['margin']:.0%} of {size(need['usable_bytes'])} usable"
+        yield "margin", free + (f"; {asked:.0%} asked" if asked is not None else "")
+    elif at:
+        yield "memory, CPU", f"{size(highest('allocated_peak'))} allocated; no accelerator, so nothing was reserved"
+    else:
+        yield "memory", NOT_MEASURED
+    yield "set by", str(item["binding_phase"] or NOT_MEASURED)
+
+
+def dimensions(item: Json) -> str:
+    """The longest row, the cut and what it took."""
+    seen = item["dimensions"]
+    parts = []
+    if seen["longest_row"] is not None:
+        parts.append(f"{count(seen['longest_row'])} tokens in a row (p95 {count(seen['p95'])})")
+    parts.append(f"max_length {count(item['max_length'], 'not set')}")
+    for key, where in (("microbatch_shape", "microbatch"), ("evaluation_shape", "evaluation")):
+        shape = seen[key]
+        if isinstance(shape, (list, tuple)):
+            parts.append(f"{where} {' x '.join(str(each) for each in shape)}")
+        elif shape:
+            parts.append(f"{where} {shape}")
+    if seen["truncated"]:
+        lost = seen["response_tokens_lost"]
+        parts.append(f"{plural(seen['truncated'], 'row')} cut, {count(lost, 'unknown')} response tokens lost")
+    elif seen["truncated"] == 0:
+        parts.append("no row cut")
+    return "; ".join(parts)
+
+
+def batch(item: Json) -> str:
+    """``2 micro x 8 accumulation x 1 replica = 16 rows``."""
+    if item["micro"] is None:
+        return "unknown: the plan cannot be read"
+    replicas = plural(item["replicas"], "replica")
+    product = f"{item['micro']} micro x {item['accumulation']} accumulation x {replicas}"
+    return f"{product} = {plural(item['effective_batch'], 'row')} an update"
+
+
+def precision(item: Json) -> str:
+    adapter = item["adapter"]
+    if item["precision"] is None:
+        return "unknown"
+    tuned = "full tuning"
+    if adapter:
+        tuned = f"{adapter['kind']} r{adapter['r']}, alpha {adapter['alpha']:g}"
+        tuned += f" on {', '.join(adapter['targets'])}" if adapter["targets"] else ""
+    saving = ", activation checkpointing" if item["activation_checkpointing"] else ""
+    return f"{item['precision']}, {tuned}{saving}"
+
+
+def optimizer(item: Json) -> str:
+    found = item["optimizer"]
+    if not found:
+        return "unknown"
+    clip = f", clip {found['clip']:g}" if found["clip"] is not None else ", no clip"
+    decay = f", weight decay {found['weight_decay']:g}" if found["weight_decay"] else ""
+    return (
+        f"{found['name']} ({found['implementation']}), lr {rate(found['lr'])} {found['schedule']}, "
+        f"warm-up {plural(found['warmup'], 'update')}{clip}{decay}"
+    )
+
+
+def sharding(item: Json) -> str:
+    parallel = item["tensor_parallel"]
+    return str(item["sharding"]) + (f", tensor parallel {parallel}" if parallel and parallel > 1 else "")
+
+
+def budget(item: Json) -> str:
+    return ", ".join(f"{value:,g} {key}" for key, value in (item["budget"] or {}).items()) or "unknown"
+
+
+def seconds(item: Json) -> str:
+    named = (
+        ("update", "update"), ("evaluation", "evaluation"), ("save_first", "save, first"),
+        ("save_second", "save, second"), ("export", "export"), ("resume", "resume"),
+    )  # fmt: skip
+    timed = item["seconds"]
+    said = [f"{name} {duration(timed[key])}" for key, name in named if timed.get(key) is not None]
+    missing = [name for key, name in named if timed.get(key) is None]
+    if not said:
+        return NOT_MEASURED
+    return "; ".join(said) + (f"; not measured: {', '.join(missing)}" if missing else "")
+
+
+def on_disk(item: Json) -> str:
+    found = item["sizes"]
+    kind = found["artifact_kind"] or "artifact"
+    named = ((found["checkpoint_bytes"], "checkpoint"), (found["artifact_bytes"], f"export ({kind})"))
+    return ", ".join(f"{name} {size(value, NOT_MEASURED)}" for value, name in named)
+
+
+def proof(row: Json, meaning: str) -> str:
+    """What the resume or reload gate showed."""
+    if row["verdict"] == "pass":
+        return f"proved: {meaning}"
+    return word(row["verdict"]) + (f": {row['text']}" if row["text"] else "")
+
+
+def controls(item: Json) -> Iterator[tuple[str, str]]:
+    """Control inputs with the answers of the artifact, where the run stored them."""
+    found = item["control_outputs"]
+    if not isinstance(found, list):
+        return
+    for number, entry in enumerate(found[:3], 1):
+        said = entry.get("text") if isinstance(entry, Mapping) else entry
+        yield f"control {number}", str(said)
+
+
+def software(item: Json) -> str:
+    checked = item["software_checked"]
+    versions = item["software"]
+    first = [name for name in ("python", "torch", "cuda", "driver", "nccl") if versions.get(name)]
+    others = [name for name in sorted(versions) if name not in first and isinstance(versions[name], (str, int, float))]
+    named = ", ".join(f"{name} {versions[name]}" for name in (*first, *others))
+    where = f", on {checked['on']['gpu']}" if checked["on"].get("gpu") else ""
+    said = "checked" + where if checked["value"] else "not checked"
+    return f"{said}: {named}" if named else said
+
+
+def fits(item: Json) -> str:
+    listed = item["fits"]
+    return ", ".join(str(each.get("name")) for each in listed) if listed else item["fits_note"]
+
+
+def variants(item: Json) -> Iterator[tuple[str, str]]:
+    """The plan's variants, priority first, what each sets and why."""
+    for entry in sorted(item["variants"], key=lambda each: each["priority"]):
+        sets = ", ".join(f"{key} {value}" for key, value in entry["set"].items())
+        why = f" ({entry['why']})" if entry["why"] else ""
+        measured = "" if entry["measured"] else "; not measured"
+        yield f"variant {entry['id']}", f"{sets}{why}{measured}"
