@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 Json = dict[str, Any]
 
+DEFAULT_UPDATES = 200
+
 
 @dataclass(frozen=True)
 class Adapter:
@@ -61,7 +63,11 @@ class RootUnit:
 
 @dataclass(frozen=True)
 class Unit:
-    """How to read the unit that must stay on one side of a split; exactly one rule is set."""
+    """How to read the unit that must stay on one side of a split; exactly one rule is set.
+
+    ``prefix`` is a separator: the unit is what stands before its last occurrence in ``field``. ``regex`` has one group:
+    what it matches in ``field`` is the unit. ``field`` alone is the unit itself; beside a rule it defaults to ``id``.
+    """
 
     field: str | None = None
     prefix: str | None = None
@@ -108,12 +114,23 @@ class Batch:
 
 @dataclass(frozen=True)
 class Budget:
-    """What is held constant; exactly one is set, the rest follows."""
+    """What is held constant; exactly one is set, the rest follows. A plan that sets none has DEFAULT_UPDATES."""
 
     updates: int | None = None
     epochs: float | None = None
     examples: int | None = None
     tokens: int | None = None
+
+    @property
+    def held(self) -> tuple[Literal["updates", "epochs", "examples", "tokens"], float]:
+        """Which quantity is held constant, and how much of it."""
+        if self.epochs is not None:
+            return "epochs", self.epochs
+        if self.examples is not None:
+            return "examples", self.examples
+        if self.tokens is not None:
+            return "tokens", self.tokens
+        return "updates", DEFAULT_UPDATES if self.updates is None else self.updates
 
 
 @dataclass(frozen=True)
@@ -254,7 +271,7 @@ class Rental:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that can change a run's result. ``folder`` is where relative paths start (absolute)."""
+    """Everything that can change a run's result. Relative paths start at the ``folder`` that ``plan.json`` names."""
 
     name: str = "pilot"
     task: str = "demo"
@@ -296,8 +313,19 @@ class Plan:
 
 
 def as_json(plan: Plan) -> Json:
-    """The plan as plain JSON values; ``from_json`` is its inverse."""
-    value: Json = dataclasses.asdict(plan)
+    """The plan as plain JSON values, lists and not tuples; ``from_json`` is its inverse."""
+    value: Json = plain(plan)
+    return value
+
+
+def plain(value: Any) -> Any:
+    """A part of a plan as plain JSON values: sections as dicts, tuples as lists."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
     return value
 
 
