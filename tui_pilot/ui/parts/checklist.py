@@ -1,0 +1,125 @@
+"""The fifteen phases as rows: glyph, word, the person's mark, time, memory and the first reason. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tui_pilot.store.state import Row
+from tui_pilot.text import duration
+from tui_pilot.ui import paint
+from tui_pilot.ui.paint import Line
+from tui_pilot.ui.parts import units
+from tui_pilot.ui.snapshot import Snapshot
+
+MARKS = {"pass": "p", "warn": "w", "fail": "f"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which memory columns stand in the table: ``(head, counter)``, their width, and the unit they share."""
+
+    memory: tuple[tuple[str, str], ...]
+    unit: units.Unit
+    reason: int
+    cells: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return 32 + sum(self.cells) + (1 + self.reason if self.reason else 2)
+
+
+def columns(snapshot: Snapshot, compact: bool, reason: int) -> Columns:
+    """GPU runs: allocated, reserved, used (compact: used alone). CPU runs: allocated and host."""
+    rows = snapshot.state.rows
+    if units.on_gpu(rows) or (snapshot.gpus and not any(row.memory for row in rows)):
+        wanted = ["device_used_peak"] if compact else ["allocated_peak", "reserved_peak", "device_used_peak"]
+        names = {"allocated_peak": "alloc", "reserved_peak": "resvd", "device_used_peak": "used≥"}
+    else:
+        wanted = ["allocated_peak", "host_peak"]
+        names = {"allocated_peak": "alloc", "host_peak": "host"}
+    unit = units.unit_for(units.peak(row, counter) for row in rows for counter in wanted)
+    heads = []
+    for counter in wanted:
+        floor = "≥" if counter != "device_used_peak" and units.is_sampled(rows, counter) else ""
+        heads.append((names[counter] + floor, counter))
+    if "host_peak" in wanted:
+        heads[-1] = (f"{heads[-1][0]} {unit.name}", heads[-1][1])
+        return Columns(tuple(heads), unit, reason, (8, 10))
+    return Columns(tuple(heads), unit, reason, (6 if unit is units.GIBS else 8,) * len(heads))
+
+
+def head(table: Columns) -> Line:
+    """Column names, with the unit of the memory columns."""
+    names = "".join(f"{name:>{cell}}" for (name, _), cell in zip(table.memory, table.cells, strict=True))
+    start = "   phase       verdict mark time"
+    rest = f" {'reason':<{table.reason}}" if table.reason else "  "
+    return ((start + names + rest, "dim"),)
+
+
+def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Line:
+    """One phase. Reverse video and ``>`` where it is selected; a phase not reached is dim and wordless while live."""
+    word, role = _word(row, snapshot)
+    sign, sign_role = paint.glyph(row.verdict if row.verdict != "not_run" else None)
+    quiet = row.verdict in (None, "not_run")
+    if snapshot.lost and row.running:
+        word, role, sign, sign_role = "LOST", "fail", "?", "fail"
+    mark = MARKS.get(row.mark or "", " ")
+    seconds = row.duration_s
+    if row.running and row.started_mono is not None and not snapshot.lost and not _other_clock(row, snapshot):
+        seconds = max(0.0, snapshot.now_mono - row.started_mono)
+    time_text = duration(seconds, "") if not quiet else ""
+    blank = "" if quiet or row.running else "–"
+    figures = "".join(
+        f"{table.unit.show(units.peak(row, counter), blank):>{cell}}"
+        for (_, counter), cell in zip(table.memory, table.cells, strict=True)
+    )
+    main = "dim" if quiet else "text"
+    name_role = role if role in ("fail", "running") else main
+    reason = f" {paint.left(reasons(row), table.reason)}" if table.reason else "  "
+    spans: Line = (
+        (">" if selected else " ", "head" if selected else main),
+        (sign, sign_role),
+        (f" {row.phase:<12}", name_role),
+        (f"{word:<10}", role),
+        (f"{mark} ", "head" if row.mark else main),
+        (f"{time_text:>5}{figures}", main),
+        (reason, role if role == "fail" else main),
+    )
+    return tuple((text, f"{each}+reverse") for text, each in spans) if selected else spans
+
+
+def reasons(row: Row) -> str:
+    """The codes of a phase's reasons, worst first, notes left out."""
+    if row.running and row.progress:
+        return progress_text(row)
+    codes = [str(each.get("code", "")) for each in row.reasons if each.get("severity") != "note"]
+    more = f" +{len(codes) - 1}" if len(codes) > 1 else ""
+    return (codes[0] + more) if codes else ""
+
+
+def progress_text(row: Row) -> str:
+    """``update 3 of 5``, or what the phase says of itself."""
+    progress = row.progress or {}
+    done, total, unit = progress.get("done"), progress.get("total"), progress.get("unit")
+    if progress.get("text"):
+        return str(progress["text"])
+    if done is None:
+        return ""
+    counted = f"{done:,} of {total:,}" if isinstance(total, int) and isinstance(done, int) else f"{done}"
+    return f"{unit} {counted}" if unit else counted
+
+
+def _word(row: Row, snapshot: Snapshot) -> tuple[str, str]:
+    if row.verdict is None:
+        return "", "dim"
+    if row.verdict == "fail":
+        return "FAIL", "fail"
+    if row.verdict == "not_run":
+        return "not run", "dim"
+    role = {"running": "running", "warn": "warn", "unchecked": "warn", "skipped": "dim"}.get(row.verdict, "text")
+    return row.verdict, role
+
+
+def _other_clock(row: Row, snapshot: Snapshot) -> bool:
+    """A monotonic clock of another boot or machine cannot be compared with this one's."""
+    return row.started_mono is None or row.started_mono > snapshot.now_mono + 1

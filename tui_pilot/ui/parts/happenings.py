@@ -1,0 +1,106 @@
+"""The event feed: one line per thing that happened, newest last. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tui_pilot.events import schema
+from tui_pilot.text import duration, loss, rate
+from tui_pilot.ui import paint
+from tui_pilot.ui.paint import Line
+
+Event = Mapping[str, Any]
+
+
+def feed_line(event: Event, narrow: bool = False) -> Line:
+    """``19:33:18  load  pass  11.9s  ...``; narrow leaves the columns away."""
+    at = str(event.get("at", ""))[11:19]
+    who, word, role, took, text = _told(event)
+    if narrow:
+        said = " ".join(part for part in (who, word, took, text) if part)
+        return ((f"{at} ", "dim"), (said, role if role in ("fail", "warn") else "text"))
+    return (
+        (f" {at}  ", "dim"),
+        (f"{paint.left(who, 11)}  ", "text"),
+        (f"{paint.left(word, 9)}", role),
+        (f"{took:>6}  ", "text"),
+        (text, "text"),
+    )
+
+
+def _told(event: Event) -> tuple[str, str, str, str, str]:
+    """Who, word, role of the word, duration, sentence."""
+    kind = event.get("kind")
+    phase = str(event.get("phase") or "")
+    if kind == schema.PHASE_STARTED:
+        return phase, "started", "running", "", _inputs(event.get("inputs"))
+    if kind == schema.PHASE_ENDED:
+        verdict = str(event.get("verdict") or "")
+        reasons = event.get("reasons") or []
+        first = reasons[0] if reasons and isinstance(reasons[0], Mapping) else {}
+        text = str(first.get("text", "")) or _inputs(event.get("inputs"))
+        word = "FAIL" if verdict == "fail" else verdict.replace("_", " ")
+        return phase, word, paint.ROLE_OF.get(verdict, "text"), duration(_float(event.get("duration_s")), ""), text
+    if kind == schema.UPDATE:
+        lr = _float(event.get("lr"))
+        text = f"update {event.get('update')}, loss {_loss(event.get('loss'))}"
+        text += f", lr {rate(lr)}" if lr is not None else ""
+        return phase or str(event.get("stage", "")), "update", "text", duration(_float(event.get("seconds")), ""), text
+    if kind == schema.VALIDATION:
+        metrics = event.get("metrics") or {}
+        said = ", ".join(f"{key} {_loss(value)}" for key, value in metrics.items())
+        return "validation", "", "text", "", f"update {event.get('update')}: {said}"
+    if kind == schema.MARK:
+        word = str(event.get("verdict") or "cleared")
+        return phase, "mark", "text", "", f"{word}, by hand: {event.get('note') or 'no note'}"
+    if kind == schema.NOTE:
+        return phase or "note", "note", "text", "", str(event.get("text", ""))
+    if kind == schema.DECISION:
+        return "decision", "", "text", "", f"{event.get('decision')}: {event.get('note') or ''}"
+    if kind == schema.REQUEST:
+        return "request", "", "text", "", str(event.get("what", "")).replace("_", " ")
+    if kind == schema.TEST_QUEUED:
+        return phase or "resume", "queued", "warn", "", str(event.get("text", ""))
+    if kind == schema.STAGE_ENDED:
+        code, signal = event.get("exit_code"), event.get("signal")
+        how = f"signal {signal}" if signal else f"exit {code}"
+        bad = bool(signal) or code not in (0, None)
+        text = str(event.get("text") or "")
+        return (
+            "supervisor",
+            "",
+            "fail" if bad else "text",
+            "",
+            f"stage {event.get('stage')} ended, {how}  {text}".rstrip(),
+        )
+    if kind == schema.RUN_STARTED:
+        return "run", "started", "running", "", str(event.get("run", ""))
+    if kind == schema.RUN_ENDED:
+        return "run", str(event.get("state", "")), "text", "", str(event.get("text") or "")
+    if kind == schema.CLEANED:
+        return "clean", "", "text", "", "payloads removed, manifests stay"
+    level = str(event.get("level", "info"))
+    text = " ".join(str(event.get(key)) for key in ("text", "advice") if event.get(key))
+    return "notice", level if level != "info" else "", {"warn": "warn", "error": "fail"}.get(level, "text"), "", text
+
+
+def _inputs(inputs: Any) -> str:
+    """The inputs in one line: short plain values only."""
+    if not isinstance(inputs, Mapping):
+        return ""
+    said = []
+    for key, value in inputs.items():
+        if isinstance(value, (dict, list, tuple)) or value is None or len(str(value)) > 40:
+            continue
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        said.append(f"{str(key).replace('_', ' ')} {shown}")
+    return ", ".join(said[:6])
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _loss(value: Any) -> str:
+    return loss(float(value)) if isinstance(value, (int, float)) else str(value)

@@ -1,0 +1,158 @@
+"""Line 2: run, state, place and time. The one line that is always true and always there. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from tui_pilot.events.schema import PHASES
+from tui_pilot.run_folder import short_id
+from tui_pilot.text import ago, duration, plural
+from tui_pilot.ui import paint
+from tui_pilot.ui.paint import Line, Span
+from tui_pilot.ui.parts.checklist import progress_text
+from tui_pilot.ui.snapshot import Snapshot
+
+QUIET_S = 10.0
+NAME = 20
+
+
+def headline(snapshot: Snapshot, width: int) -> Line:
+    """The state in capitals after its glyph; the time at the right."""
+    sign, role, word, place, time = _parts(snapshot)
+    short = width < 100
+    name = f" {paint.clean(_name(snapshot)):<{NAME - 1}} "
+    if snapshot.read_only and snapshot.live:
+        who = f" (pid {snapshot.keys_pid})" if snapshot.keys_pid else ""
+        place = (*place, (f"   READ-ONLY, another screen has the keys{who}", "warn"))
+    pad = " " * max(1, (9 if short else 10) - len(word)) if word in ("READY", "RUNNING", "STARTING") else " "
+    spans: list[Span] = [(name, "text"), (f"{sign} ", role), (word, _capital_role(role)), (pad, "text"), *place]
+    used = paint.width_of(tuple(spans))
+    room = width - used - paint.width_of(((time, "text"),)) - 2
+    if room < 1 and time:
+        spans = list(paint.fit(tuple(spans), max(10, width - len(time) - 3)))
+        room = 1
+    return (*spans, (" " * max(1, room), "text"), (time, "dim" if word == "READY" else "text"))
+
+
+def _capital_role(role: str) -> str:
+    return f"{role}+bold" if role != "dim" else "head"
+
+
+def _name(snapshot: Snapshot) -> str:
+    if snapshot.folder is not None:
+        return short_id(snapshot.folder.id)
+    loaded = snapshot.plan
+    if loaded is None:
+        return "no plan"
+    if loaded.demo:
+        return "demo"
+    return str(loaded.file.name if loaded.file is not None else loaded.plan.name)
+
+
+def _parts(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+    """Glyph, role, word, place, time."""
+    state = snapshot.state
+    if snapshot.problem and snapshot.folder is None and snapshot.plan is None:
+        return "✗", "fail", "ERROR", ((snapshot.problem, "fail"),), ""
+    if snapshot.folder is None or state.state == "new":
+        return _before(snapshot)
+    if snapshot.lost:
+        return _lost(snapshot)
+    if state.state == "running":
+        return _running(snapshot)
+    ended = _took(snapshot)
+    if state.state == "stopped":
+        kept = plural(sum(row.verdict not in (None, "not_run") for row in state.rows), "row")
+        return "–", "text", "STOPPED", ((f"{state.text or 'by you'}   {kept} kept", "text"),), ended
+    verdict = state.verdict
+    counts = counted(snapshot)
+    if verdict == "fail" or state.state in ("failed", "diverged"):
+        failed = next((row for row in state.rows if row.verdict == "fail"), None)
+        if failed is None:
+            return "✗", "fail", state.state.upper(), ((state.text or counts, "text"),), ended
+        first = failed.reasons[0] if failed.reasons else {}
+        what = "out of memory" if first.get("code") == "oom" else str(first.get("code", "")).replace("_", " ")
+        place = ((f"at {failed.phase}: {what}", "fail"), (f"   {counts}", "text"))
+        return "✗", "fail", "FAILED", place, ended
+    sign, role = paint.glyph(verdict)
+    return sign, role, "FINISHED", ((verdict or "", role), (f"   {counts}", "text")), ended
+
+
+def _before(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+    if snapshot.lost:
+        why = "its supervisor never began: look into logs/ of the run folder"
+        return "?", "fail", "LOST", ((f"before the first phase: {why}", "fail"),), ""
+    if snapshot.folder is not None:
+        return "►", "running", "STARTING", (("the supervisor starts", "text"),), ""
+    if snapshot.plan is None:
+        return "·", "dim", "NO PLAN", (("nothing to run here", "text"),), ""
+    number = len(PHASES)
+    text = f"{number} phases, not run yet"
+    if snapshot.plan.demo:
+        text = f"built-in data, not yours; {number} phases, under 1 min"
+    return "·", "dim", "READY", ((text, "text"),), "r runs it"
+
+
+def _running(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+    state = snapshot.state
+    row = state.running_row
+    if row is None:
+        stage = f"stage {state.stage.name} starts" if state.stage else "between two stages"
+        done = sum(each.verdict is not None for each in state.rows)
+        place = f"{done}/{len(PHASES)} {stage}"
+    else:
+        place = f"{PHASES.index(row.phase) + 1}/{len(PHASES)} {row.phase}"
+        said = progress_text(row)
+        place += f", {said}" if said else ""
+    silent = snapshot.now_mono - state.last_mono if state.last_mono is not None else 0.0
+    if QUIET_S <= silent < 1e6:
+        place = place.split(",")[0] + f", no event for {silent:.0f} s, process alive"
+    if state.queued:
+        place += f"   {state.queued}"
+    elapsed = max(0.0, snapshot.now_mono - state.started_mono) if state.started_mono is not None else None
+    return "►", "running", "RUNNING", ((place, "text"),), clock(elapsed)
+
+
+def _lost(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+    state = snapshot.state
+    row = state.running_row
+    since = f" since {state.last_event[11:19]} UTC" if state.last_event else ""
+    where = f"in {row.phase}" if row else "between two phases"
+    kept = sum(each.verdict not in (None, "running", "not_run") for each in state.rows)
+    text = f"{where}: no sign of life{since}, process gone"
+    return "?", "fail", "LOST", ((text, "fail"),), f"{plural(kept, 'row is', 'rows are')} kept"
+
+
+def counted(snapshot: Snapshot) -> str:
+    """``13 pass, 2 warn``, in the order people read them."""
+    words = Counter(row.verdict for row in snapshot.state.rows)
+    named = [("pass", "pass"), ("warn", "warn"), ("unchecked", "unchecked"), ("fail", "fail"), ("skipped", "skipped")]
+    named.append(("not_run", "not run"))
+    return ", ".join(f"{words[key]} {text}" for key, text in named if words[key])
+
+
+def _took(snapshot: Snapshot) -> str:
+    state = snapshot.state
+    took = None
+    if state.started_mono is not None and state.ended_mono is not None and state.ended_mono >= state.started_mono:
+        took = clock(state.ended_mono - state.started_mono)
+    ended = unix(state.ended)
+    age = f"ended {ago(snapshot.now - ended)}" if ended is not None and snapshot.now else ""
+    return ", ".join(part for part in (took, age) if part)
+
+
+def clock(seconds: float | None) -> str:
+    """A running clock: ``0:07``, ``1:47``, ``2h05``."""
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else duration(seconds)
+
+
+def unix(at: str | None) -> float | None:
+    """Unix seconds of an event's clock time; None where it cannot be read."""
+    try:
+        return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp() if at else None
+    except ValueError:
+        return None
