@@ -58,14 +58,12 @@ def head(table: Columns) -> Line:
 
 def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Line:
     """One phase. Reverse video and ``>`` where it is selected; a phase not reached is dim and wordless while live."""
-    word, role = _word(row, snapshot)
-    sign, sign_role = paint.glyph(row.verdict if row.verdict != "not_run" else None)
+    word, role = _word(row)
+    sign, sign_role = paint.glyph("lost" if is_lost(row) else row.verdict)
     quiet = row.verdict in (None, "not_run")
-    if snapshot.lost and row.running:
-        word, role, sign, sign_role = "LOST", "fail", "?", "fail"
     mark = MARKS.get(row.mark or "", " ")
     seconds = row.duration_s
-    if row.running and row.started_mono is not None and not snapshot.lost and not _other_clock(row, snapshot):
+    if row.running and row.started_mono is not None and not _other_clock(row, snapshot):
         seconds = max(0.0, snapshot.now_mono - row.started_mono)
     time_text = duration(seconds, "") if not quiet else ""
     blank = "" if quiet or row.running else "–"
@@ -109,7 +107,14 @@ def progress_text(row: Row) -> str:
     return f"{unit} {counted}" if unit else counted
 
 
-def _word(row: Row, snapshot: Snapshot) -> tuple[str, str]:
+def is_lost(row: Row) -> bool:
+    """Whether the phase was open when the run was lost."""
+    return row.verdict == "unchecked" and any(each.get("code") == "lost" for each in row.reasons)
+
+
+def _word(row: Row) -> tuple[str, str]:
+    if is_lost(row):
+        return "LOST", "fail"
     if row.verdict is None:
         return "", "dim"
     if row.verdict == "fail":

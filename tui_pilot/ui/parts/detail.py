@@ -23,10 +23,10 @@ _SHOWN = (
 )
 
 
-def title(row: Row, snapshot: Snapshot) -> tuple[str, str, str]:
+def title(row: Row) -> tuple[str, str, str]:
     """Glyph, ``first_step: out of memory ...``, role."""
-    sign, role = paint.glyph(row.verdict if row.verdict != "not_run" else None)
-    if snapshot.lost and row.running:
+    sign, role = paint.glyph(row.verdict)
+    if checklist.is_lost(row):
         return "?", f"{row.phase}, LOST", "fail"
     words = {"fail": "FAIL", "not_run": "not run", None: "not reached yet"}
     return sign, f"{row.phase}, {words.get(row.verdict, str(row.verdict))}", role

@@ -10,7 +10,7 @@ from tui_pilot.run_folder import short_id
 from tui_pilot.text import ago, duration, plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line, Span
-from tui_pilot.ui.parts.checklist import progress_text
+from tui_pilot.ui.parts.checklist import is_lost, progress_text
 from tui_pilot.ui.snapshot import Snapshot
 
 QUIET_S = 10.0
@@ -116,10 +116,10 @@ def _running(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
 
 def _lost(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
     state = snapshot.state
-    row = state.running_row
+    row = state.running_row or next((each for each in state.rows if is_lost(each)), None)
     since = f" since {state.last_event[11:19]} UTC" if state.last_event else ""
     where = f"in {row.phase}" if row else "between two phases"
-    kept = sum(each.verdict not in (None, "running", "not_run") for each in state.rows)
+    kept = sum(each.verdict not in (None, "running", "not_run") and not is_lost(each) for each in state.rows)
     text = f"{where}: no sign of life{since}, process gone"
     return "?", "fail", "LOST", ((text, "fail"),), f"{plural(kept, 'row is', 'rows are')} kept"
 

@@ -142,7 +142,7 @@ def _detail_block(page: Page, height: int) -> list[Line]:
     """The rule that names the selected row, and as much of its detail as there is room for."""
     if height < 1:
         return []
-    sign, text, role = detail.title(page.row, page.snapshot)
+    sign, text, role = detail.title(page.row)
     lines = detail.detail(page.row, page.snapshot, page.width - 2, full=False)
     return [
         _detail_rule(page, f"{sign} {text}", role, page.width, len(lines) > height - 1),
@@ -184,7 +184,7 @@ def _normal(page: Page) -> list[Line]:
 
 
 def _side_detail(page: Page, width: int, height: int) -> list[Line]:
-    sign, text, role = detail.title(page.row, page.snapshot)
+    sign, text, role = detail.title(page.row)
     lines = detail.detail(page.row, page.snapshot, width, full=False)
     head: Line = ((f"{sign} ", role), (text, "head" if role not in ("fail", "running") else role))
     if page.snapshot.live and page.following:

@@ -1,0 +1,230 @@
+"""The thread that reads a run and makes snapshots. It never waits for the terminal, and the terminal never for it.
+
+One message may be under way at a time; what happens meanwhile is folded into the next one. Files are read here and
+nowhere else in the screen: the log every 50 ms while the run is live, once a second otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tui_pilot.errors import PilotError
+from tui_pilot.events.reader import Reader
+from tui_pilot.run_folder import RunFolder, beat, drop_lock, is_live, read_lock, take_lock
+from tui_pilot.store.state import RunState, fold
+from tui_pilot.store.view import as_seen
+from tui_pilot.ui.gpu_readings import NvmlWatch, SampleTail, with_history
+from tui_pilot.ui.snapshot import GpuView, Snapshot
+
+if TYPE_CHECKING:
+    from tui_pilot.plan.load import LoadedPlan
+
+POLL_LIVE_S, POLL_IDLE_S = 0.05, 0.5
+PUBLISH_S = 0.5
+CHECK_S = 1.0
+START_GRACE_S = 15.0
+
+
+class Feed:
+    """Follows one run folder, or none; ``deliver`` is called from the feed's thread that a snapshot waits.
+
+    ``take`` gives the newest snapshot and allows the next call of ``deliver``. ``follow`` changes to another run.
+    """
+
+    def __init__(self, deliver: Callable[[], None], plan: LoadedPlan | None = None, want_keys: bool = True) -> None:
+        self._deliver = deliver
+        self._given_plan = plan
+        self._want_keys = want_keys
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._next: tuple[RunFolder | None, bool] | None = None
+        self._outstanding = False
+        self._newest = Snapshot(plan=plan)
+        self._nvml = NvmlWatch()
+        self._problem: str | None = None
+        self._thread: threading.Thread | None = None
+        self._begin(None)
+
+    # Called from the screen's thread.
+
+    def start(self, folder: RunFolder | None) -> None:
+        """Begin to follow."""
+        self._next = (folder, False)
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._thread.start()
+
+    def follow(self, folder: RunFolder | None, fresh: bool = False) -> None:
+        """Another run from now on; ``fresh``: it was just started and may not have said anything yet."""
+        with self._lock:
+            self._next = (folder, fresh)
+        self._wake.set()
+
+    def take(self) -> Snapshot:
+        """The newest snapshot."""
+        with self._lock:
+            self._outstanding = False
+            return self._newest
+
+    def hurry(self) -> None:
+        """Look now: something was just written."""
+        self._wake.set()
+
+    def set_plan(self, plan: LoadedPlan | None) -> None:
+        """The plan to run, when no run is shown."""
+        self._given_plan = plan
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread and give the keys back."""
+        self._stopping = True
+        self._wake.set()
+        self._nvml.stop()
+        if self._thread is not None:
+            self._thread.join(timeout=2.0)
+
+    # The thread.
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception as error:
+                self._problem = f"the screen cannot read this run: {type(error).__name__}: {error}"
+                self._publish(time.monotonic())
+                self._wake.wait(1.0)
+            pause = POLL_LIVE_S if self._live else POLL_IDLE_S
+            self._wake.wait(pause)
+            self._wake.clear()
+        self._release()
+
+    def _begin(self, folder: RunFolder | None, fresh: bool = False) -> None:
+        self._folder = folder
+        self._reader = Reader(folder.events) if folder is not None else None
+        self._samples = SampleTail(folder.samples) if folder is not None else None
+        self._state = RunState()
+        self._live = self._lost = self._holds_keys = False
+        self._keys_pid: int | None = None
+        self._run_plan: LoadedPlan | None = None
+        self._plan_read = False
+        self._problem = None
+        self._checked = self._published = -1e9
+        self._since = time.monotonic() if fresh else -1e9
+        self._verdicts: object = None
+        self._shown: object = None
+
+    def _turn(self) -> None:
+        with self._lock:
+            wanted, self._next = self._next, None
+        if wanted is not None:
+            self._release()
+            self._begin(*wanted)
+        now = time.monotonic()
+        checked = now - self._checked >= CHECK_S
+        if checked:
+            self._checked = now
+            self._check_life()
+        events = self._reader.poll() if self._reader is not None else []
+        if events:
+            self._state = fold(events, self._state)
+        if checked:
+            self._judge_life(now)
+            if self._samples is not None:
+                self._samples.poll()
+            self._nvml.want(not self._live)
+        self._maybe_publish(now)
+
+    def _check_life(self) -> None:
+        """The lock is asked before the log is read: a supervisor writes its last word before it lets go."""
+        folder = self._folder
+        if folder is None:
+            self._live = False
+            return
+        self._live = is_live(folder)
+        if not self._plan_read:
+            self._plan_read = True
+            self._run_plan = _plan_of(folder)
+        if not self._want_keys:
+            return
+        if self._holds_keys:
+            beat(folder.control_file)
+            return
+        try:
+            self._holds_keys = take_lock(folder.control_file)
+        except OSError:
+            self._holds_keys = False
+        holder = None if self._holds_keys else read_lock(folder.control_file)
+        self._keys_pid = holder.pid if holder is not None else None
+
+    def _judge_life(self, now: float) -> None:
+        waiting = now - self._since < START_GRACE_S
+        unfinished = self._state.state == "running" or (self._state.state == "new" and self._folder is not None)
+        self._lost = unfinished and not self._live and not waiting
+
+    def _maybe_publish(self, now: float) -> None:
+        edges = (
+            self._folder,
+            self._state.state,
+            self._live,
+            self._lost,
+            tuple(row.verdict for row in self._state.rows),
+        )
+        moved = (self._state, self._keys_pid, self._holds_keys, self._nvml.views)
+        due = now - self._published >= PUBLISH_S
+        at_edge = edges != self._verdicts
+        changed = moved != self._shown or self._live
+        if at_edge or (due and changed and (moved != self._shown or now - self._published >= 1.0)):
+            self._verdicts, self._shown = edges, moved
+            self._publish(now)
+
+    def _publish(self, now: float) -> None:
+        self._published = now
+        views = self._views()
+        reader = self._reader
+        snapshot = Snapshot(
+            state=as_seen(self._state, False) if self._lost else self._state,
+            folder=self._folder,
+            plan=self._run_plan if self._folder is not None else self._given_plan,
+            live=self._live,
+            lost=self._lost,
+            read_only=self._folder is not None and self._want_keys and not self._holds_keys,
+            keys_pid=self._keys_pid,
+            now_mono=now,
+            now=time.time(),
+            gpus=views,
+            broken_lines=reader.broken if reader is not None else 0,
+            unknown_kinds=reader.unknown if reader is not None else 0,
+            problem=self._problem,
+        )
+        with self._lock:
+            self._newest = snapshot
+            tell = not self._outstanding
+            self._outstanding = True
+        if tell:
+            with contextlib.suppress(RuntimeError):
+                self._deliver()
+
+    def _views(self) -> tuple[GpuView, ...]:
+        sampled = self._samples.views_and_reset() if self._samples is not None else ()
+        read = self._nvml.views
+        return with_history(sampled if self._live and sampled else read or sampled, self._state)
+
+    def _release(self) -> None:
+        if self._holds_keys and self._folder is not None:
+            with contextlib.suppress(OSError):
+                drop_lock(self._folder.control_file)
+            self._holds_keys = False
+
+
+def _plan_of(folder: RunFolder) -> LoadedPlan | None:
+    """The run's own plan; None where it cannot be read (the run is shown all the same)."""
+    from tui_pilot.plan.document import from_document
+
+    try:
+        return from_document(folder.read_json(folder.plan_file))
+    except (PilotError, KeyError, TypeError, ValueError, AttributeError):
+        return None
