@@ -73,6 +73,8 @@ class RunState:
     started_mono: float | None = None
     ended: str | None = None
     ended_mono: float | None = None
+    again: str | None = None  # since when a resume test of this ended run goes on
+    interrupted: bool = False  # stopped by an interrupt from the terminal
     last_event: str | None = None
     last_mono: float | None = None
     supervisor: Mapping[str, Any] = field(default_factory=dict)
@@ -140,6 +142,10 @@ def _with_row(state: RunState, phase: str, **changes: Any) -> RunState:
 
 
 def _run_started(state: RunState, event: Event) -> RunState:
+    supervisor = {key: event.get(key) for key in ("pid", "pid_start", "host", "boot")}
+    if event.get("again"):
+        # A resume test of an ended run: its rows, its start and its end stay what they are.
+        return replace(state, state="running", again=event.get("at"), supervisor=supervisor)
     return replace(
         state,
         run=event.get("run", ""),
@@ -151,7 +157,7 @@ def _run_started(state: RunState, event: Event) -> RunState:
         state="running",
         started=event.get("at"),
         started_mono=event.get("mono"),
-        supervisor={key: event.get(key) for key in ("pid", "pid_start", "host", "boot")},
+        supervisor=supervisor,
     )
 
 
@@ -160,12 +166,15 @@ def _run_ended(state: RunState, event: Event) -> RunState:
         replace(row, verdict="not_run") if row.verdict in (None, "running") else replace(row, progress=None)
         for row in state.rows
     )
+    first = state.again is None
     return replace(
         state,
         state=event.get("state", "finished"),
         text=event.get("text", ""),
-        ended=event.get("at"),
-        ended_mono=event.get("mono"),
+        ended=event.get("at") if first or state.ended is None else state.ended,
+        ended_mono=event.get("mono") if first or state.ended_mono is None else state.ended_mono,
+        again=None,
+        interrupted=bool(event.get("interrupted")) or state.interrupted,
         stage=None,
         queued=None,
         rows=rows,
@@ -181,7 +190,9 @@ def _stage_started(state: RunState, event: Event) -> RunState:
         event.get("at", ""),
         event.get("mono", 0.0),
     )
-    return replace(state, stage=stage, queued=None)
+    # A queued test waits for an attempt of its own, past the stages that run before it.
+    taken_up = stage.name == "resume" and (stage.attempt > 1 or state.again is not None)
+    return replace(state, stage=stage, queued=None if taken_up else state.queued)
 
 
 def _stage_ended(state: RunState, event: Event) -> RunState:
@@ -232,6 +243,7 @@ def _attempt(row: Row) -> dict[str, Any]:
         "inputs": dict(row.inputs),
         "parts": dict(row.parts),
         "memory": list(row.memory),
+        "devices": list(row.devices),
     }
 
 
@@ -239,6 +251,10 @@ def _phase_ended(state: RunState, event: Event) -> RunState:
     if event.get("phase") not in schema.PHASES:
         return state
     row = state.row(event["phase"])
+    if event.get("attempt", row.attempt) > row.attempt and row.attempt:
+        # A new attempt that ended before it could say that it began.
+        state = _phase_started(state, {**event, "at": None, "mono": None})
+        row = state.row(event["phase"])
     return _with_row(
         state,
         row.phase,
