@@ -121,17 +121,20 @@ def nearest_key(path: Path) -> str | None:
     """The key that an unknown one probably means: a sibling, else the same field of another section, dotted."""
     name = str(path[-1])
     section = section_of(kind_at(path[:-1]))
-    sibling = nearest(name, fields_of(section)) if section is not None else None
-    if sibling is not None:
-        return sibling
-    return nearest_dotted(dotted(path))
+    sibling = None if section is None else nearest(name, fields_of(section))
+    return sibling or _elsewhere(name) or (nearest_dotted(name) if len(path) == 1 else None)
 
 
 def nearest_dotted(key: str) -> str | None:
     """The same over whole dotted keys: ``lr`` finds ``optimizer.lr``."""
-    last = key.rsplit(".", 1)[-1]
-    moved = [known for known in known_keys() if known.rsplit(".", 1)[-1] == last]
-    return moved[0] if moved else nearest(key, known_keys())
+    return _elsewhere(key.rsplit(".", 1)[-1]) or nearest(key, known_keys())
+
+
+def _elsewhere(name: str) -> str | None:
+    """Where a field of this name stands, or of the name that training libraries have for it."""
+    if name in _OTHER_NAMES:
+        return _OTHER_NAMES[name]
+    return next((known for known in known_keys() if known.rsplit(".", 1)[-1] == name), None)
 
 
 def describe(kind: Any) -> str:
@@ -175,4 +178,35 @@ _SIMPLE: dict[Any, str] = {
     bool: "true or false",
     str: "text",
     type(None): "null",
+}
+
+_OTHER_NAMES = {
+    "learning_rate": "optimizer.lr",
+    "batch_size": "batch.micro",
+    "per_device_train_batch_size": "batch.micro",
+    "micro_batch_size": "batch.micro",
+    "gradient_accumulation_steps": "batch.accumulation",
+    "per_device_eval_batch_size": "evaluate.micro",
+    "num_train_epochs": "budget.epochs",
+    "num_epochs": "budget.epochs",
+    "max_steps": "budget.updates",
+    "warmup_steps": "optimizer.warmup",
+    "lr_scheduler_type": "optimizer.schedule",
+    "max_grad_norm": "optimizer.clip",
+    "label_smoothing_factor": "loss.label_smoothing",
+    "gradient_checkpointing": "memory.activation_checkpointing",
+    "max_seq_length": "data.max_length",
+    "cutoff_len": "data.max_length",
+    "model_name_or_path": "model.path",
+    "attn_implementation": "model.attention",
+    "rank": "model.adapter.r",
+    "lora_r": "model.adapter.r",
+    "lora_rank": "model.adapter.r",
+    "lora_alpha": "model.adapter.alpha",
+    "target_modules": "model.adapter.targets",
+    "dtype": "precision",
+    "eval_steps": "evaluate.every",
+    "save_steps": "checkpoint.every",
+    "save_total_limit": "checkpoint.keep",
+    "dataloader_num_workers": "data.workers",
 }

@@ -196,7 +196,9 @@ def _try_sets(plan: Plan, fitted: dict[str, Any], problems: Problems, source: Lo
         (("variants", number), each.set) for number, each in enumerate(plan.variants)
     ]
     heads += [(("compare", "trials", number), each.set) for number, each in enumerate(plan.compare.trials)]
-    known = {(error.key, error.text) for error in problems.found}
+    alone = Problems(problems.file)
+    judge(fitted, alone, source)
+    known = {(error.key, error.text) for error in [*problems.found, *alone.found]}
     for head, changes in heads:
         targets = {path: key for key in changes if (path := keys.split(key)) is not None}
         inner = Problems(problems.file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -93,6 +94,11 @@ def check_ranges(plan: Plan, problems: Problems) -> None:
                 _check(EACH[key], (*path, name), item, problems)
     for number, variant in enumerate(plan.variants):
         _check(COUNT, ("variants", number, "priority"), variant.priority, problems)
+    try:
+        json.dumps(plan.options, allow_nan=False)
+    except ValueError:
+        text = "holds nan or an infinite number; JSON has no such number."
+        problems.add(("options",), text, "Write it as text.", plan.options)
 
 
 def _check(rule: Rule, path: Path, value: Any, problems: Problems) -> None:

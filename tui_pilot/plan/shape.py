@@ -39,7 +39,8 @@ def validate(document: dict[str, Any], problems: Problems) -> Plan:
             return _ADAPTER.validate_json(json.dumps(document), strict=True)
         except pydantic.ValidationError as error:
             for path in _paths(error, document):
-                _report(path, document, problems)
+                if path not in problems.paths:
+                    _report(path, document, problems)
                 _prune(document, path)
     return Plan()
 
