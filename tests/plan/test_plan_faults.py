@@ -303,8 +303,27 @@ values: Any = st.recursive(
     max_leaves=6,
 )
 names = st.sampled_from(
-    "batch data data.unit data.validation model model.adapter budget gates gates.skip options variants compare "
-    "compare.trials rental.prices command task name optimizer.lr export.kind".split()
+    [
+        "batch",
+        "data",
+        "data.unit",
+        "data.validation",
+        "model",
+        "model.adapter",
+        "budget",
+        "gates",
+        "gates.skip",
+        "options",
+        "variants",
+        "compare",
+        "compare.trials",
+        "rental.prices",
+        "command",
+        "task",
+        "name",
+        "optimizer.lr",
+        "export.kind",
+    ]
 )
 
 
