@@ -15,6 +15,7 @@ from typing import Literal
 from tui_pilot.errors import DataError
 from tui_pilot.tasks.formats.delimited import Row, delimiter_of, file_text, split_rows
 from tui_pilot.tasks.formats.table import LINE, Note, Record, Table, note
+from tui_pilot.text import plural
 
 MISSING_WORDS = frozenset({"none", "na", "n/a", "null", "nan", "nil", "<na>", "#n/a", "-"})
 """Words that other readers turn into missing values; here they stay text."""
@@ -41,7 +42,7 @@ def read_table(
     rows = split_rows(text, delimiter_of(text, format, path, notes), quoting, path, notes)
     blank = sum(1 for _, cells in rows if not cells)
     if blank:
-        notes.append(note("blank_lines", f"{blank:,} blank lines passed over", file=str(path)))
+        notes.append(note("blank_lines", f"{plural(blank, 'blank line')} passed over", file=str(path)))
     rows = [row for row in rows if row[1]]
     names = _names(rows[0][1] if header else None, rows, columns, path, notes)
     body = rows[1:] if header else rows
@@ -156,7 +157,7 @@ def _cell_notes(records: Sequence[Record], names: Sequence[str], path: Path) -> 
     for name in names:
         empty = [record[LINE] for record in records if not record[name]]
         if empty:
-            text = f"{len(empty):,} empty cells in column {name!r}, kept as empty text"
+            text = f"{plural(len(empty), 'empty cell')} in column {name!r}, kept as empty text"
             yield note("empty_cells", text, file=str(path), key=name, lines=empty[:10], count=len(empty))
         words = Counter(record[name] for record in records if record[name].strip().lower() in MISSING_WORDS)
         if words:
