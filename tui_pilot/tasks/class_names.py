@@ -28,13 +28,13 @@ def settle(plan: Names, model: Names, named: Names, spoken: set[str], findings: 
     """The names that count and who gave them; ``{}`` where nobody did.
 
     ``spoken`` are the labels of the data where they are names. A model whose names are none of the data's and none of
-    the plan's was trained for something else: its head is made anew.
+    the plan's was trained for something else: its names are replaced.
     """
     if model and all(_GENERIC.match(name) for name in model.values()):
         model = {}
     wanted = {fold(name) for name in (*plan.values(), *spoken)}
     if model and wanted and not wanted & {fold(name) for name in model.values()}:
-        text = f"the model's head knows {listed(model.values())}, none of the classes here: it is made anew"
+        text = f"the model's head knows {listed(model.values())}, none of the classes here: these replace them"
         findings.notes.append(note("head_replaced", text, key="model.path"))
         model = {}
     sources = [("model", model), ("plan", plan), ("data", named)]

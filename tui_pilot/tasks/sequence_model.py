@@ -149,7 +149,6 @@ class SequenceModel:
         try:
             return AutoModelForSequenceClassification.from_pretrained(
                 folder,
-                num_labels=len(names),
                 id2label=dict(enumerate(names)),
                 label2id={name: number for number, name in enumerate(names)},
                 pad_token_id=self.pad_id,
