@@ -18,6 +18,8 @@ from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.theme import Look, look_of
 
+NEAR = 8
+
 
 class Lines(Widget):
     """Any number of lines, shown from ``top``. Lines longer than the widget are cut with ``…``, never wrapped."""
@@ -40,10 +42,9 @@ class Lines(Widget):
         for y in range(height):
             new = self._line(y)
             old = self._shown.get(y)
-            if new == old:
-                continue
-            start, end = _changed(old, new, width) if old is not None else (0, width)
-            dirty.append(Region(start, y, end - start, 1))
+            if new != old:
+                changed = [(0, width)] if old is None else _changed(old, new, width)
+                dirty += [Region(start, y, end - start, 1) for start, end in changed]
         if dirty:
             self.refresh(*dirty)
 
@@ -54,6 +55,11 @@ class Lines(Widget):
             self.write(self.content, number)
         elif number >= self.top + height:
             self.write(self.content, number - height + 1)
+
+    def repaint(self) -> None:
+        """Send everything again: the theme changed."""
+        self._shown.clear()
+        self.refresh()
 
     def text(self) -> str:
         """All lines as plain text, what ``y`` copies."""
@@ -77,13 +83,20 @@ class Lines(Widget):
         self.write(self.content)
 
 
-def _changed(old: Line, new: Line, width: int) -> tuple[int, int]:
-    """The cells in which two lines differ, as a half-open range."""
+def _changed(old: Line, new: Line, width: int) -> list[tuple[int, int]]:
+    """The stretches of cells in which two lines differ, half-open; near ones are one: each costs a cursor move."""
     one, other = _cells(paint.fit(old, width)), _cells(paint.fit(new, width))
-    if len(one) != len(other):
-        return 0, width
-    differing = [n for n, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
-    return (differing[0], differing[-1] + 1) if differing else (0, width)
+    if len(one) != len(other) or any(cell_len(text) != 1 for text, _ in (*one, *other)):
+        return [(0, width)]
+    found: list[tuple[int, int]] = []
+    for n, (a, b) in enumerate(zip(one, other, strict=True)):
+        if a == b:
+            continue
+        if found and n - found[-1][1] <= NEAR:
+            found[-1] = (found[-1][0], n + 1)
+        else:
+            found.append((n, n + 1))
+    return found
 
 
 def _cells(content: Line) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ def detail(row: Row, snapshot: Snapshot, width: int, full: bool) -> list[Line]:
     elif row.note:
         lines += [((text, "text"),) for text in paint.wrap(f"note: {row.note}", width)]
     lines += _memory(row, width, full)
-    lines += _parts(row, width)
+    lines += parts(row, width)
     lines += _inputs(row.inputs, width, full)
     lines += _known(row, width)
     if not row.reasons and not row.running:
@@ -148,7 +148,8 @@ def _memory(row: Row, width: int, full: bool) -> list[Line]:
     return lines
 
 
-def _parts(row: Row, width: int) -> list[Line]:
+def parts(row: Row, width: int) -> list[Line]:
+    """The timed parts of a phase, each with its own peak."""
     if not row.parts:
         return []
     peaks = [part.get("allocated_peak") for part in row.parts.values() if isinstance(part, Mapping)]
