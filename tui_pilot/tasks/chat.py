@@ -39,6 +39,8 @@ class Chat:
         if self.turn_end is not None:
             tokens.special.add(self.turn_end)
         self.invented = self._invented()
+        probe = tokens.ids(self.render([{"role": "user", "content": PROBE}]))
+        self.writes_bos = tokens.bos is not None and probe[:1] == [tokens.bos]
 
     # -- rendering -----------------------------------------------------------------------------------------------------
     def render(self, messages: Sequence[Message], tools: Any = None, prompt: bool = False) -> str:
@@ -106,7 +108,7 @@ class Chat:
                 spans += _by_content(messages, range(first, stop), pieces, (start, end))
         special = self.tokens.special
         for start, end, _, _ in spans:
-            if any(token in special for token in pieces.ids[start : end - 1]):
+            if not special.isdisjoint(pieces.ids[start : end - 1]):
                 remarks.append("special_in_content")
                 break
         return spans
@@ -239,8 +241,20 @@ def answers(messages: Sequence[Message], train_on: TrainOn) -> list[int]:
 
 
 def words_of(messages: Sequence[Message], train_on: TrainOn) -> str:
-    """The source's own words that are to be learned, in order."""
-    return "".join(_words(messages[place]) for place in answers(messages, train_on))
+    """The source's own words that are to be learned, as they should stand in the decoded supervised text.
+
+    Where the template writes more between them (turns' headers with ``all``, tool calls), one whole turn stands for
+    the row: the last answer, or the longest one that has words.
+    """
+    turns = [messages[place] for place in answers(messages, train_on)]
+    if train_on == "all":
+        last = _last_answer(messages)
+        return _words(messages[-1 if last is None else last])
+    calls = [call for turn in turns for call in turn.get("tool_calls") or ()]
+    if not calls:
+        return "".join(_words(turn) for turn in turns)
+    longest = max((_words(turn) for turn in turns), key=len)
+    return longest if longest.strip() else str((calls[0].get("function") or calls[0]).get("name", ""))
 
 
 def _words(message: Message) -> str:

@@ -79,6 +79,13 @@ def safe_weights(folder: Path) -> list[Path]:
     return found
 
 
+def vocabulary_rows(folder: Path) -> int | None:
+    """Rows of the embedding table by the folder's config; None where it does not say."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    rows = config.get("vocab_size", (config.get("text_config") or {}).get("vocab_size"))
+    return rows if isinstance(rows, int) else None
+
+
 def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Any:
     """The folder's tokenizer; never from a hub."""
     from transformers import AutoTokenizer

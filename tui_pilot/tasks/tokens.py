@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from tui_pilot.errors import ModelError
@@ -77,11 +78,8 @@ class Tokens:
             return_token_type_ids=False,
             verbose=False,  # no warning about length: the cut is made, and counted, by the caller
         )
-        offsets = [(int(start), int(end)) for start, end in found["offset_mapping"]]
-        ends, furthest = [], 0
-        for _, end in offsets:
-            furthest = max(furthest, end)
-            ends.append(furthest)
+        offsets: list[tuple[int, int]] = found["offset_mapping"]
+        ends = list(accumulate((end for _, end in offsets), max))
         return Pieces(text, list(found["input_ids"]), offsets, ends)
 
     def ids(self, text: str) -> list[int]:
@@ -93,6 +91,21 @@ class Tokens:
     def decode(self, ids: Sequence[int]) -> str:
         """Ids as text, special tokens visible, spaces as they are."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """One text per id: parts of a character are empty, and its last id has the whole."""
+        found, pending = [], []
+        for one in ids:
+            pending.append(one)
+            text = self.decode(pending)
+            if text.endswith("\ufffd") and len(pending) < 8 and one not in self.special:
+                found.append("")
+                continue
+            found.append(text)
+            pending = []
+        if pending:
+            found[-1] = self.decode(pending)
+        return found
 
     def _before(self) -> list[int]:
         """Ids that the tokenizer puts before plain text: its BOS, or nothing.
