@@ -172,6 +172,8 @@ def start(folder: RunFolder, *, only: str | None = None, attempt: int = 1) -> Ho
     ``only`` runs one stage of an ended run again as ``attempt``. A supervisor that ends before it took the lock is a
     RunFolderError with the last line of its log.
     """
+    if only is None and (folder.events / "supervisor.jsonl").exists():
+        raise RunFolderError(f"{folder.id} ran already; an id is never used twice.", "Run the plan again.")
     log = folder.logs / "supervisor.log"
     argv = [sys.executable, "-m", "tui_pilot.launch.supervisor", str(folder.path)]
     if only is not None:
