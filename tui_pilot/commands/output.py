@@ -1,0 +1,44 @@
+"""What commands write: one JSON document on stdout under ``--json``, lines for people else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tui_pilot.errors import PilotError, PlanErrors
+from tui_pilot.events.writer import plain
+from tui_pilot.text import harmless
+from tui_pilot.version import VERSION
+
+SCHEMA = 1
+
+
+def write_json(document: Mapping[str, Any]) -> None:
+    """One document; schema and version stand first."""
+    whole = {"schema": SCHEMA, "tool": VERSION, **document}
+    sys.stdout.write(json.dumps(plain(whole), ensure_ascii=False, indent=1) + "\n")
+    sys.stdout.flush()
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Lines for people, on stdout; control characters of foreign text are made visible."""
+    for line in lines:
+        sys.stdout.write(harmless(line) + "\n")
+    sys.stdout.flush()
+
+
+def say(line: str) -> None:
+    """One line of narration, on stderr, at once."""
+    sys.stderr.write(harmless(line) + "\n")
+    sys.stderr.flush()
+
+
+def error_document(error: PilotError) -> dict[str, Any]:
+    """What ``--json`` prints of a failure: ``error``, and for a wrong plan all of its ``errors``."""
+    if isinstance(error, PlanErrors) and error.errors:
+        each = [one.as_json() for one in error.errors]
+        return {"error": each[0], "errors": each}
+    alone = error.as_json()
+    return {"error": alone, **({"errors": [alone]} if error.code == "plan_wrong" else {})}

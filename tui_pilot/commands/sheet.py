@@ -1,0 +1,43 @@
+"""``pilot-tui sheet``: the selection sheet of one or several runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tui_pilot.commands.options import json_option, runs_option
+from tui_pilot.commands.output import say
+from tui_pilot.errors import EXIT_OK, EXIT_PLAN_WRONG, PilotError
+from tui_pilot.run_folder import find_run, write_whole
+
+
+@click.command()
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(["md", "json"]), help="md by default.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file, instead of stdout.")
+@json_option
+@runs_option
+def sheet(names: tuple[str, ...], form: str | None, output: Path | None, as_json: bool, runs: Path) -> int:
+    """The selection sheet: memory, batch, precision, software, what may be retained and what is open."""
+    from tui_pilot.launch.start import not_writable
+    from tui_pilot.sheet import build, write
+
+    found = build.document([find_run(runs, name) for name in names])
+    text = write.text(found, "json" if as_json else form or "md")
+    if output is None:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+        return EXIT_OK
+    if output.exists():
+        raise PilotError(
+            f"{output} is there already; a sheet never replaces a file.", "Name a new file.", code="file_exists",
+            title="Nothing was written", exit_code=EXIT_PLAN_WRONG, file=str(output),
+        )  # fmt: skip
+    try:
+        write_whole(output, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise not_writable(output, error) from error
+    say(f"written: {output}")
+    return EXIT_OK
