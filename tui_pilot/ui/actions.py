@@ -159,6 +159,8 @@ def keys_line(found: Sequence[tuple[int, Hint]], width: int) -> Line:
     spans: list[paint.Span] = []
     for _, (key, word) in kept:
         spans += [(" ", "text"), (key, "head"), (f" {word} ", "dim")]
+    if spans:
+        spans[-1] = (spans[-1][0].rstrip(), "dim")
     return tuple(spans)
 
 

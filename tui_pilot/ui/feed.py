@@ -17,7 +17,7 @@ from tui_pilot.events.reader import Reader
 from tui_pilot.run_folder import RunFolder, beat, drop_lock, is_live, read_lock, take_lock
 from tui_pilot.store.state import RunState, fold
 from tui_pilot.store.view import as_seen
-from tui_pilot.ui.gpu_readings import NvmlWatch, SampleTail, with_history
+from tui_pilot.ui.gpu_readings import NvmlWatch, SampleTail, stale, with_history
 from tui_pilot.ui.snapshot import GpuView, Snapshot
 
 if TYPE_CHECKING:
@@ -211,6 +211,8 @@ class Feed:
     def _views(self) -> tuple[GpuView, ...]:
         sampled = self._samples.views_and_reset() if self._samples is not None else ()
         read = self._nvml.views
+        if not self._live:
+            sampled = tuple(stale(view) for view in sampled)
         return with_history(sampled if self._live and sampled else read or sampled, self._state)
 
     def _release(self) -> None:

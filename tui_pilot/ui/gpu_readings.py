@@ -173,6 +173,11 @@ class NvmlWatch:
         nvml.close()
 
 
+def stale(view: GpuView) -> GpuView:
+    """The GPU without its readings of the moment: they are of a run that is over."""
+    return replace(view, used=None, peak=None, utilization=None, temperature=None, power_w=None)
+
+
 def with_history(views: Iterable[GpuView], state: RunState) -> tuple[GpuView, ...]:
     """The views with the highest used memory of the whole run, and torch's counters of the part that runs now."""
     highest: dict[str, int] = {}

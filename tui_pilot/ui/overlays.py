@@ -21,7 +21,6 @@ Choice = tuple[str, str, str, bool]
 class Reading(ModalScreen[None]):
     """Text to read and scroll."""
 
-    DEFAULT_CSS = "Reading { background: $background; } Reading #reading-head { height: 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "close", show=False),
         Binding("up,k", "scroll(-1)", show=False),
@@ -62,11 +61,6 @@ class Reading(ModalScreen[None]):
 class Picking(ModalScreen[str | None]):
     """A list with a filter line; ``enter`` picks. What cannot work now stays in it, dim, with the reason."""
 
-    DEFAULT_CSS = """
-    Picking { background: $background; }
-    Picking #picking-head { height: 1; }
-    Picking Input { border: none; height: 1; padding: 0 1; background: $background; color: $foreground; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "close", show=False, priority=True),
         Binding("up,ctrl+p", "move(-1)", show=False, priority=True),
@@ -114,9 +108,7 @@ class Picking(ModalScreen[str | None]):
                 (f" {paint.left(key, 14)} ", "head"),
                 (sentence, role),
             )
-            lines.append(
-                tuple((text, f"{each}+reverse") for text, each in paint.fit(cells, width)) if n == self._at else cells
-            )
+            lines.append(paint.chosen(paint.fit(cells, width)) if n == self._at else cells)
         body = self.query_one("#picking-body", Lines)
         body.write(lines or [(("nothing has these words", "dim"),)])
         body.keep_in_view(self._at)

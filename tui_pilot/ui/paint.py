@@ -92,6 +92,11 @@ def fit(content: Line, width: int, fill: str = "text") -> Line:
     return tuple(out)
 
 
+def chosen(content: Line) -> Line:
+    """The selected line: one reverse style all along, so that it is one block and cheap to send."""
+    return ((plain(content), "text+reverse"),)
+
+
 def left(text: str, width: int) -> str:
     """Text at the left of ``width`` cells, cut with ``…`` where it is longer."""
     text = clean(text)

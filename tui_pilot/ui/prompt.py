@@ -19,12 +19,6 @@ MOST_LINES = 4
 class Prompt(Horizontal):
     """Toasts go by themselves or with ``esc``; a question waits for ``y`` or ``esc``, never ``enter``."""
 
-    DEFAULT_CSS = """
-    Prompt Lines { height: 1fr; }
-    Prompt Input { border: none; height: 1; padding: 0; width: 1fr; background: $background; color: $foreground; }
-    Prompt Input:focus { border: none; background-tint: $background 0%; }
-    """
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._yes: Callable[[], object] | None = None

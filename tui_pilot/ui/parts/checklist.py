@@ -9,6 +9,7 @@ from tui_pilot.text import duration
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.parts import units
+from tui_pilot.ui.parts.phases import SHORT
 from tui_pilot.ui.snapshot import Snapshot
 
 MARKS = {"pass": "p", "warn": "w", "fail": "f"}
@@ -83,7 +84,19 @@ def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Li
         (f"{time_text:>5}{figures}", main),
         (reason, role if role == "fail" else main),
     )
-    return tuple((text, f"{each}+reverse") for text, each in spans) if selected else spans
+    return paint.chosen(spans) if selected else spans
+
+
+def ahead_head(width: int) -> Line:
+    """Column names of the list before anything ran."""
+    return ((paint.left("   phase       what it looks at", width), "dim"),)
+
+
+def ahead_line(row: Row, width: int, selected: bool) -> Line:
+    """One phase before anything ran: its name and what it looks at, in place of empty columns."""
+    spans: Line = ((">" if selected else " ", "head"), ("·", "dim"), (f" {row.phase:<12}", "text"))
+    spans = (*spans, (paint.left(SHORT[row.phase], width - 15), "dim"))
+    return paint.chosen(spans) if selected else spans
 
 
 def reasons(row: Row) -> str:

@@ -136,15 +136,17 @@ def _memory(row: Row, width: int, full: bool) -> list[Line]:
         said = "  ".join(f"{name} {unit.show(rank.get(key), 'NA')}" for key, name in counters)
         return [*_pairs(f"peak, {unit.name}", said, width, "text")]
     heads = {"allocated": "alloc", "reserved": "resvd", "outside torch": "outside", "process": "proc"}
-    head = "".join(f"{heads.get(name, name):>9}" for _, name in counters)
-    lines.append(((f"{'peak, ' + unit.name:<10}{head}", "dim"),))
+    cell = 8 if unit is units.GIBS else 10
+    counters = counters[: max(1, (width - 11) // cell)]
+    head = "".join(f"{heads.get(name, name):>{cell}}" for _, name in counters)
+    lines.append(((f"{'peak, ' + unit.name:<11}{head}", "dim"),))
     ranks = list(row.memory)
     shown = ranks if full or len(ranks) <= 2 else [max(ranks, key=lambda rank: rank.get("allocated_peak") or 0)]
     for rank in shown:
         name = str(rank.get("device") or f"rank {rank.get('rank', 0)}")
-        figures = "".join(f"{unit.show(rank.get(key), 'NA'):>9}" for key, _ in counters)
-        note = f"  highest of {len(ranks)} ranks" if len(shown) < len(ranks) else ""
-        lines.append(((f"{paint.left(name, 10)}{figures}{note}", "text"),))
+        name += f" of {len(ranks)}" if len(shown) < len(ranks) else ""
+        figures = "".join(f"{unit.show(rank.get(key), 'NA'):>{cell}}" for key, _ in counters)
+        lines.append(((f"{paint.left(name, 11)}{figures}", "text"),))
     return lines
 
 

@@ -32,8 +32,7 @@ def scene(snapshot: Snapshot, row: Row) -> Scene:
     if row.memory or row.devices:
         views = tuple(_of_row(gpu, row) for gpu in snapshot.gpus) or _views_of(row)
         return Scene(views, f"GPU memory at the peak of {row.phase}, frozen", True)
-    live = "live" if snapshot.live else "now, no run is live"
-    return Scene(snapshot.gpus, f"GPU memory, {live}", False)
+    return Scene(snapshot.gpus, f"GPU memory, {'live' if snapshot.live else 'no run is live'}", False)
 
 
 def _of_row(gpu: GpuView, row: Row) -> GpuView:
@@ -92,7 +91,7 @@ def compact_head(scene: Scene, width: int) -> Line:
     """The head of the short bars, with the size they are of."""
     usable = next((gpu.usable for gpu in scene.gpus if gpu.usable), None)
     of = f"gpu of {usable / GIB:.1f} GiB usable" if usable else "gpu, usable memory unknown"
-    return ((f"{paint.left(of, width - 15)}used util °C", "dim"),)
+    return ((f"{paint.left(of, width - 13)}used util °C", "dim"),)
 
 
 def compact_line(gpu: GpuView, width: int) -> Line:

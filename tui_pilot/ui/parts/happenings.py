@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tui_pilot.events import schema
@@ -11,6 +11,20 @@ from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 
 Event = Mapping[str, Any]
+
+
+def worth(feed: Sequence[Event]) -> list[Event]:
+    """The feed without what a person need not read: clean ends of stages, beginnings whose end is there too."""
+    ended: set[tuple[object, object]] = set()
+    kept: list[Event] = []
+    for event in reversed(feed):
+        kind, key = event.get("kind"), (event.get("phase"), event.get("attempt", 1))
+        if kind == schema.PHASE_ENDED:
+            ended.add(key)
+        clean = kind == schema.STAGE_ENDED and event.get("exit_code") == 0 and not event.get("signal")
+        if not clean and not (kind == schema.PHASE_STARTED and key in ended):
+            kept.append(event)
+    return kept[::-1]
 
 
 def feed_line(event: Event, narrow: bool = False) -> Line:
@@ -41,7 +55,8 @@ def _told(event: Event) -> tuple[str, str, str, str, str]:
         first = reasons[0] if reasons and isinstance(reasons[0], Mapping) else {}
         text = str(first.get("text", "")) or _inputs(event.get("inputs"))
         word = "FAIL" if verdict == "fail" else verdict.replace("_", " ")
-        return phase, word, paint.ROLE_OF.get(verdict, "text"), duration(_float(event.get("duration_s")), ""), text
+        role = paint.ROLE_OF.get(verdict, "text")
+        return phase, word, "text" if role == "pass" else role, duration(_float(event.get("duration_s")), ""), text
     if kind == schema.UPDATE:
         lr = _float(event.get("lr"))
         text = f"update {event.get('update')}, loss {_loss(event.get('loss'))}"

@@ -19,8 +19,8 @@ NAME = 20
 
 def headline(snapshot: Snapshot, width: int) -> Line:
     """The state in capitals after its glyph; the time at the right."""
-    sign, role, word, place, time = _parts(snapshot)
     short = width < 100
+    sign, role, word, place, time = _parts(snapshot, short)
     name = f" {paint.clean(_name(snapshot)):<{NAME - 1}} "
     if snapshot.read_only and snapshot.live:
         who = f" (pid {snapshot.keys_pid})" if snapshot.keys_pid else ""
@@ -29,6 +29,8 @@ def headline(snapshot: Snapshot, width: int) -> Line:
     spans: list[Span] = [(name, "text"), (f"{sign} ", role), (word, _capital_role(role)), (pad, "text"), *place]
     used = paint.width_of(tuple(spans))
     room = width - used - paint.width_of(((time, "text"),)) - 2
+    if room < 1 and word in ("LOST", "READY"):
+        return tuple(spans)
     if room < 1 and time:
         spans = list(paint.fit(tuple(spans), max(10, width - len(time) - 3)))
         room = 1
@@ -50,15 +52,15 @@ def _name(snapshot: Snapshot) -> str:
     return str(loaded.file.name if loaded.file is not None else loaded.plan.name)
 
 
-def _parts(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+def _parts(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span, ...], str]:
     """Glyph, role, word, place, time."""
     state = snapshot.state
     if snapshot.problem and snapshot.folder is None and snapshot.plan is None:
         return "✗", "fail", "ERROR", ((snapshot.problem, "fail"),), ""
     if snapshot.folder is None or state.state == "new":
-        return _before(snapshot)
+        return _before(snapshot, short)
     if snapshot.lost:
-        return _lost(snapshot)
+        return _lost(snapshot, short)
     if state.state == "running":
         return _running(snapshot)
     ended = _took(snapshot)
@@ -79,7 +81,7 @@ def _parts(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
     return sign, role, "FINISHED", ((verdict or "", role), (f"   {counts}", "text")), ended
 
 
-def _before(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+def _before(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span, ...], str]:
     if snapshot.lost:
         why = "its supervisor never began: look into logs/ of the run folder"
         return "?", "fail", "LOST", ((f"before the first phase: {why}", "fail"),), ""
@@ -90,7 +92,7 @@ def _before(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
     number = len(PHASES)
     text = f"{number} phases, not run yet"
     if snapshot.plan.demo:
-        text = f"built-in data, not yours; {number} phases, under 1 min"
+        text = "built-in data, not yours; " + ("under 1 min" if short else f"{number} phases, under 1 min")
     return "·", "dim", "READY", ((text, "text"),), "r runs it"
 
 
@@ -114,13 +116,13 @@ def _running(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
     return "►", "running", "RUNNING", ((place, "text"),), clock(elapsed)
 
 
-def _lost(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+def _lost(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span, ...], str]:
     state = snapshot.state
     row = state.running_row or next((each for each in state.rows if is_lost(each)), None)
     since = f" since {state.last_event[11:19]} UTC" if state.last_event else ""
     where = f"in {row.phase}" if row else "between two phases"
     kept = sum(each.verdict not in (None, "running", "not_run") and not is_lost(each) for each in state.rows)
-    text = f"{where}: no sign of life{since}, process gone"
+    text = f"{where}: no sign of life{since}" + ("" if short else ", process gone")
     return "?", "fail", "LOST", ((text, "fail"),), f"{plural(kept, 'row is', 'rows are')} kept"
 
 

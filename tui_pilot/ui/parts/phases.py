@@ -49,3 +49,21 @@ ABOUT: dict[str, tuple[str, str]] = {
         "the same ids go in and the same answers come out",
     ),
 }
+
+SHORT: dict[str, str] = {
+    "stack": "versions and kernels, executed",
+    "examples": "every row as the loss sees it",
+    "splits": "nothing stands on two sides",
+    "overfit": "a few rows learned by heart",
+    "load": "the model on the device",
+    "forward": "the longest rows, forward",
+    "backward": "the longest rows, backward",
+    "first_step": "optimizer state appears",
+    "steady_step": "memory flat, update by update",
+    "batch": "the loop against arithmetic",
+    "evaluate": "longest rows, memory given back",
+    "checkpoint": "full state saved twice, equal",
+    "export": "what evaluation will load",
+    "resume": "new process, the same updates",
+    "reload": "new process, the same answers",
+}

@@ -9,7 +9,7 @@ from tui_pilot.text import loss as loss_text
 from tui_pilot.text import rate
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, curve, detail, gpu, happenings, units
+from tui_pilot.ui.parts import checklist, curve, detail, gpu, happenings, plan_lines, units
 from tui_pilot.ui.snapshot import Snapshot
 
 
@@ -63,7 +63,7 @@ def pane_lines(page: Page, pane: str, words: str = "") -> list[Line]:
         if not chart:
             return [(("no loss yet: it begins in phase 10, batch", "dim"),)]
         return [(("loss, train", "dim"),), *chart, (("learning rate", "dim"),), *rates]
-    found = [happenings.feed_line(event) for event in snapshot.state.feed]
+    found = [happenings.feed_line(event) for event in happenings.worth(snapshot.state.feed)]
     if words:
         asked = words.lower().split()
         found = [each for each in found if all(word in paint.plain(each).lower() for word in asked)]
@@ -72,6 +72,9 @@ def pane_lines(page: Page, pane: str, words: str = "") -> list[Line]:
 
 def _table(page: Page, table: checklist.Columns) -> list[Line]:
     rows = page.snapshot.state.rows
+    if page.snapshot.folder is None:
+        ahead = [checklist.ahead_line(row, table.width, n == page.selected) for n, row in enumerate(rows)]
+        return [checklist.ahead_head(table.width), *ahead]
     lines = [checklist.row_line(row, table, n == page.selected, page.snapshot) for n, row in enumerate(rows)]
     return [checklist.head(table), *lines]
 
@@ -109,17 +112,34 @@ def _compact_right(page: Page, width: int, height: int) -> list[Line]:
             lines.append(gpu.compact_line(each, width))
             if more:
                 lines.append((gpu.fold_note(each, more),))
-        lines.append((("▆ allocated ▄ reserved ▂ outside torch", "dim"),))
-        lines.append((("┃ highest of the run", "dim"), ("   frozen" if shown.frozen else "   live", "dim")))
+        if any(each.allocated is not None for each in shown.gpus):
+            lines.append((("▆ allocated ▄ reserved ▂ outside torch", "dim"),))
+        else:
+            lines.append((("▂ used, torch's counters at its end", "dim"),))
+        how = f"at the peak of {page.row.phase}" if shown.frozen else "live" if snapshot.live else "no run is live"
+        lines.append(((f"┃ highest of the run   {how}", "dim"),))
     else:
         lines += [((text, "text"),) for text in paint.wrap(snapshot.gpus_why or gpu.NO_ACCELERATOR, width)]
         lines.append(paint.EMPTY)
     lines += _loss_lines(page, width, height - len(lines) - 3)
+    if snapshot.folder is None:
+        return lines + _plan(page, width)
     rest = height - len(lines)
+    if snapshot.plan is not None and rest > 4:
+        lines.append(((plan_lines.batch_text(snapshot.plan.plan), "text"),))
+        rest -= 1
     if rest > 0:
-        feed = [happenings.feed_line(event, narrow=True) for event in snapshot.state.feed[-rest:]]
-        lines += feed
+        feed = happenings.worth(snapshot.state.feed)[-rest:]
+        lines += [happenings.feed_line(event, narrow=True) for event in feed]
     return lines
+
+
+def _plan(page: Page, width: int) -> list[Line]:
+    """Before the first run: what will run, and how to use one's own data."""
+    loaded = page.snapshot.plan
+    if loaded is None:
+        return []
+    return [*plan_lines.welcome(loaded, width), paint.EMPTY, *plan_lines.plan_lines(loaded, width)]
 
 
 def _loss_lines(page: Page, width: int, room: int) -> list[Line]:
@@ -173,6 +193,10 @@ def _normal(page: Page) -> list[Line]:
         top = paint.beside(top, side, page.width - curve_width - 2)
     lines = list(top)
     rest = page.height - len(lines)
+    if snapshot.folder is None:
+        gpus = _gpu_lines(page, rest - 6, all_shown=False) if snapshot.gpus else _no_gpu(page)
+        demo = snapshot.plan is not None and snapshot.plan.demo
+        return [*lines, *gpus, paint.EMPTY, *(plan_lines.own_data(page.width) if demo else [])]
     gpus = _gpu_lines(page, min(rest - 4, 12), all_shown=False)
     lines += gpus
     rest = page.height - len(lines)
@@ -184,6 +208,8 @@ def _normal(page: Page) -> list[Line]:
 
 
 def _side_detail(page: Page, width: int, height: int) -> list[Line]:
+    if page.snapshot.folder is None and page.following:
+        return _plan(page, width)
     sign, text, role = detail.title(page.row)
     lines = detail.detail(page.row, page.snapshot, width, full=False)
     head: Line = ((f"{sign} ", role), (text, "head" if role not in ("fail", "running") else role))
@@ -231,9 +257,8 @@ def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:
     bar = gpu.bar_width(page.width)
     lines = [paint.rule(shown.title, gpu.LEGEND, page.width), gpu.wide_head(shown, bar)]
     if not shown.frozen and all(each.allocated is None for each in shown.gpus):
-        lines[0] = paint.rule(
-            f"{shown.title}, torch's counters come at the phase's end", "▂ used  ┃ highest of the run", page.width
-        )
+        note = ": torch's counters come at the phase's end" if snapshot.live else ""
+        lines[0] = paint.rule(f"{shown.title}{note}", "▂ used  ┃ highest of the run", page.width)
     for each, more in gpu.folded(shown.gpus, all_shown):
         lines.append(gpu.wide_line(each, bar))
         if more:
@@ -243,10 +268,16 @@ def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:
     return lines
 
 
+def _no_gpu(page: Page) -> list[Line]:
+    why = page.snapshot.gpus_why or gpu.NO_ACCELERATOR
+    return [paint.rule("memory", "nothing measured yet", page.width), ((f" {why}", "text"),)]
+
+
 def _cpu_lines(page: Page) -> list[Line]:
     """No GPU: the sentence, then what the CPU run took, the selected phase against the highest of the run."""
     snapshot, row = page.snapshot, page.row
-    lines = [paint.rule("memory of the CPU run", f"{row.phase} against the highest of the run", page.width)]
+    legend = f"{row.phase} against the highest of the run" if row.memory else f"{row.phase} measured no memory"
+    lines = [paint.rule("memory of the CPU run", legend, page.width)]
     lines.append(((f" {snapshot.gpus_why or gpu.NO_ACCELERATOR}", "text"),))
     for counter, name in (("allocated_peak", "allocated"), ("host_peak", "host")):
         highest = max(
@@ -268,7 +299,7 @@ def _events(page: Page, height: int) -> list[Line]:
     if height < 1:
         return []
     state = page.snapshot.state
-    shown = state.feed[-max(0, height - 1) :] if height > 1 else ()
+    shown = happenings.worth(state.feed)[-max(0, height - 1) :] if height > 1 else []
     broken = page.snapshot.broken_lines
     odd = f"{broken} broken lines in the log, " if broken else ""
     odd += f"{page.snapshot.unknown_kinds} of unknown kind, " if page.snapshot.unknown_kinds else ""

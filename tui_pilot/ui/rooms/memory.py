@@ -43,11 +43,15 @@ class MemoryRoom(Room):
         self.selected = 0
         self.counter = "allocated_peak"
         self.rank = 0
+        self._moved = False
 
     def compose(self) -> ComposeResult:
         yield Lines(id="memory-page")
 
     def show(self, snapshot: Snapshot) -> None:
+        if snapshot.folder != self.snapshot.folder or not self._moved:
+            binding = binding_phase(snapshot.state.rows)
+            self.selected = PHASES.index(binding) if binding in PHASES else self.selected
         super().show(snapshot)
         self._draw()
 
@@ -67,11 +71,13 @@ class MemoryRoom(Room):
         return "\n".join(paint.plain(each).rstrip() for each in self._table(self.size.width))
 
     def action_move(self, across: int, down: int) -> None:
+        self._moved = True
         self.selected = max(0, min(len(PHASES) - 1, self.selected + down))
         self.rank = max(0, min(max(0, self._ranks() - 1), self.rank + across))
         self._draw()
 
     def action_jump(self, end: int) -> None:
+        self._moved = True
         self.selected = 0 if end < 0 else len(PHASES) - 1
         self._draw()
 
@@ -134,9 +140,7 @@ class MemoryRoom(Room):
                 (sign, role),
                 (f" {row.phase:<12}{cells}{unit.show(highest):>10}{note}", main),
             )
-            if n == self.selected:
-                spans = tuple((text, f"{each}+reverse") for text, each in spans)
-            lines.append(spans)
+            lines.append(paint.chosen(paint.fit(spans, width)) if n == self.selected else spans)
         return lines
 
     def _unknown(self, row: Row, rank: int) -> str:

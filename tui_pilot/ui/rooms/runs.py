@@ -218,7 +218,7 @@ class RunsRoom(Room):
             (f"{word:<11}", "fail" if word == "FAIL" else "text"),
             (f"{each.updates:>7}{need:>12}  {age:<14}{each.changed}{here}", "text"),
         )
-        return tuple((text, f"{one}+reverse") for text, one in spans) if selected else spans
+        return paint.chosen(paint.fit(spans, self.size.width)) if selected else spans
 
 
 def changed_text(folder: RunFolder, changed: Any) -> str:
