@@ -106,14 +106,17 @@ class _Quoted:
 
 
 def _prefers_plain(plain: list[Row], quoted: _Quoted, delimiter: str) -> tuple[bool, str]:
-    """Whether quotes are plain characters in this file, and the reason in words."""
+    """Whether quotes are plain characters in this file, and the reason in words.
+
+    Where both readings fit, a comma file is taken by the rules that its format has, and a tab file by its lines.
+    """
     plain_fits, quoted_fits = _even(plain), quoted.fault is None and _even(quoted.rows)
     if quoted_fits and not plain_fits:
         return False, "only so every row has the same number of fields"
     if plain_fits and not quoted_fits:
         return True, "every line has the same number of fields, with quoting rules not"
     odd = next((line for line, cells in plain for cell in cells if not _well_quoted(cell)), None)
-    if plain_fits and odd is not None:
+    if plain_fits and odd is not None and delimiter == "\t":
         return True, f"every line has the same number of fields, and a quote of line {odd:,} closes nothing"
     if not plain_fits and delimiter == "\t" and quoted.fault is not None:
         return True, f"quoting rules break at line {quoted.fault:,}"
