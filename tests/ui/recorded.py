@@ -75,7 +75,13 @@ class Recording:
         )  # fmt: skip
         if self.gpus and memory:
             rows = [
-                {"uuid": one["uuid"], "index": n, "used_peak": one["device_used_peak"], "usable": USABLE, "readings": 212}
+                {
+                    "uuid": one["uuid"],
+                    "index": n,
+                    "used_peak": one["device_used_peak"],
+                    "usable": USABLE,
+                    "readings": 212,
+                }
                 for n, one in enumerate(memory)
             ]
             self.emit("supervisor", schema.DEVICE_PEAKS, phase=phase, attempt=1, gpus=rows)
@@ -136,7 +142,9 @@ def finished_demo(runs: Path, name: str = "demo-3f9a") -> RunFolder:
     """The demo on a CPU: fifteen verdicts, one warning."""
     made = folder(runs, name, demo=True)
     rec = Recording(made, ago=600)
-    rec.emit("supervisor", schema.RUN_STARTED, run=made.id, run_kind="pilot", name="demo", demo=True, pid=1, pid_start=1)
+    rec.emit(
+        "supervisor", schema.RUN_STARTED, run=made.id, run_kind="pilot", name="demo", demo=True, pid=1, pid_start=1
+    )
     warn = {
         "code": "response_truncated", "severity": "warn", "where": {"rows": ["0417", "2290", "77"], "rows_count": 3},
         "text": "3 of 320 rows lose part of the response to max_length 128, 41 response tokens in all",
@@ -205,7 +213,9 @@ def _eight_gpus(runs: Path, name: str, ago: float) -> tuple[RunFolder, Recording
     made = folder(runs, name, demo=False)
     _gpu_files(made, 34.7)
     rec = Recording(made, ago=ago, gpus=8)
-    rec.emit("supervisor", schema.RUN_STARTED, run=made.id, run_kind="pilot", name=name[:-5], demo=False, pid=1, pid_start=1)
+    rec.emit(
+        "supervisor", schema.RUN_STARTED, run=made.id, run_kind="pilot", name=name[:-5], demo=False, pid=1, pid_start=1
+    )
     rec.stage("data")
     cut = {
         "code": "response_truncated", "severity": "warn", "where": {"rows": ["1733", "208", "2951"], "rows_count": 37},
@@ -241,7 +251,9 @@ def out_of_memory(runs: Path, name: str = "llama8b-full-3f9a") -> RunFolder:
         "advice": "a fused adamw needs ~77.2 GiB, same experiment; lora r16 ~34.8 GiB, another experiment",
     }  # fmt: skip
     rec.began("first_step")
-    rec.ended("first_step", 2.3, cuda(8, 76.8, 77.4, 79.0), verdict="fail", reasons=[oom], shape=[1, 2048], dtype="bf16")
+    rec.ended(
+        "first_step", 2.3, cuda(8, 76.8, 77.4, 79.0), verdict="fail", reasons=[oom], shape=[1, 2048], dtype="bf16"
+    )
     rec.stage_over("peak", 1, "8 ranks gone; allocator snapshot kept in logs/ (2.1 MiB)")
     rec.emit("supervisor", schema.RUN_ENDED, state="failed", text="7 phases not run; every row above is on disk")
     rec.close()

@@ -34,9 +34,12 @@ from tui_pilot.ui.parts.headline import headline
 from tui_pilot.ui.parts.top import first_line
 from tui_pilot.ui.prompt import Prompt
 from tui_pilot.ui.room import Room
+from tui_pilot.ui.rooms.batch import BatchRoom
+from tui_pilot.ui.rooms.examples import ExamplesRoom
 from tui_pilot.ui.rooms.memory import MemoryRoom
 from tui_pilot.ui.rooms.pilot import PilotRoom
 from tui_pilot.ui.rooms.runs import RunsRoom
+from tui_pilot.ui.rooms.sheet import SheetRoom
 from tui_pilot.ui.settings import save_theme, saved_theme
 from tui_pilot.ui.snapshot import Snapshot
 from tui_pilot.ui.terminal import ascii_reason
@@ -118,11 +121,11 @@ class PilotApp(App[None]):
         self._feed = Feed(self._deliver, plan)
         self.rooms: tuple[Room, ...] = (
             PilotRoom(),
-            _room("examples", "ExamplesRoom"),
+            ExamplesRoom(),
             MemoryRoom(),
-            _room("batch", "BatchRoom"),
+            BatchRoom(),
             RunsRoom(runs),
-            _room("sheet", "SheetRoom"),
+            SheetRoom(),
         )
 
     def compose(self) -> ComposeResult:
@@ -434,18 +437,6 @@ class PilotApp(App[None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.prompt.submit(event.value)
         self.room.focus()
-
-
-def _room(name: str, kind: str) -> Room:
-    import importlib
-
-    try:
-        found: Room = getattr(importlib.import_module(f"tui_pilot.ui.rooms.{name}"), kind)()
-        return found
-    except ImportError:
-        empty = type(kind, (Room,), {"room": name, "title": name.title()})()
-        assert isinstance(empty, Room)
-        return empty
 
 
 def farewell(snapshot: Snapshot) -> list[str]:

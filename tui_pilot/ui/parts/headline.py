@@ -24,6 +24,7 @@ def headline(snapshot: Snapshot, width: int) -> Line:
     name = f" {paint.clean(_name(snapshot)):<{NAME - 1}} "
     if snapshot.read_only and snapshot.live:
         who = f" (pid {snapshot.keys_pid})" if snapshot.keys_pid else ""
+        place = tuple((text.split(",")[0], each) for text, each in place)
         place = (*place, (f"   READ-ONLY, another screen has the keys{who}", "warn"))
     pad = " " * max(1, (9 if short else 10) - len(word)) if word in ("READY", "RUNNING", "STARTING") else " "
     spans: list[Span] = [(name, "text"), (f"{sign} ", role), (word, _capital_role(role)), (pad, "text"), *place]
