@@ -106,11 +106,13 @@ def load_weights(folder: Path, plan: Plan, dtype: torch.dtype, auto_class: str =
 
     safe_weights(folder)
     how: dict[str, Any] = {"use_safetensors": True, "local_files_only": True, "output_loading_info": True}
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    how["dtype" if version >= (4, 56) else "torch_dtype"] = dtype
     if plan.model.attention != "auto":
         how["attn_implementation"] = ATTENTION.get(plan.model.attention, plan.model.attention)
     try:
         model, info = getattr(transformers, auto_class).from_pretrained(
-            str(folder), torch_dtype=dtype, trust_remote_code=plan.model.trust_remote_code, **how
+            str(folder), trust_remote_code=plan.model.trust_remote_code, **how
         )
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
@@ -186,7 +188,7 @@ def bare(model: nn.Module) -> Any:
 # -- the artifact ------------------------------------------------------------------------------------------------------
 def save_adapter(model: nn.Module, folder: Path, base: Path) -> None:
     """Adapter tensors and config, and which base they belong to."""
-    bare(model).save_pretrained(str(folder), safe_serialization=True)
+    bare(model).save_pretrained(str(folder))
     document = {"path": str(base.resolve()), "config_sha256": _hash(base / "config.json")}
     document["files"] = {file.name: file.stat().st_size for file in safe_weights(base)}  # type: ignore[assignment]
     (folder / BASE_FILE).write_text(json.dumps(document, indent=1) + "\n", "utf-8")
@@ -195,19 +197,22 @@ def save_adapter(model: nn.Module, folder: Path, base: Path) -> None:
 def save_model(model: nn.Module, folder: Path, dtype: torch.dtype | None) -> None:
     """Every weight as safetensors, in ``dtype`` where one is planned; tied weights are written once."""
     inner = bare(model)
-    state = None
+    state: dict[str, torch.Tensor] | None = None
     if dtype is not None:
-        state = {
-            name: value.detach().to(dtype) if value.is_floating_point() else value.detach()
-            for name, value in inner.state_dict().items()
-        }
-    inner.save_pretrained(str(folder), state_dict=state, safe_serialization=True)
+        state = {}
+        cast: dict[tuple[int, torch.Size], torch.Tensor] = {}
+        for name, value in inner.state_dict().items():
+            # tied weights share their memory; two casts of one weight would be written as two
+            key = (value.data_ptr(), value.shape)
+            if key not in cast or value.numel() == 0:
+                cast[key] = value.detach().to(dtype) if value.is_floating_point() else value.detach()
+            state[name] = cast[key]
+    inner.save_pretrained(str(folder), state_dict=state)
     if dtype is not None:
         config = folder / "config.json"
         document = json.loads(config.read_text("utf-8"))
-        for key in ("dtype", "torch_dtype"):
-            if key in document:
-                document[key] = str(dtype).removeprefix("torch.")
+        written = {name: str(dtype).removeprefix("torch.") for name in ("dtype", "torch_dtype") if name in document}
+        document.update(written)
         config.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
 
 

@@ -197,7 +197,8 @@ class SftTask(Task):
             hf.save_adapter(model, folder, base)
         elif kind == "merged":
             hf.save_adapter(model, folder / "adapter", base)
-            hf.merge_in_fresh_process(folder / "adapter", base, folder, planned)
+            half = "bf16" if self.plan.precision == "bf16" else None
+            hf.merge_in_fresh_process(folder / "adapter", base, folder, planned or half)
         elif self.plan.model.adapter is not None:
             raise ModelError("a model with an adapter cannot be exported as full", "Use merged.", key="export.kind")
         else:
