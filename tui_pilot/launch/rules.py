@@ -5,6 +5,7 @@ which phases a dead stage leaves without a verdict, and how a run ended.
 from __future__ import annotations
 
 from tui_pilot.events.schema import PHASES_OF, STAGES
+from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
 from tui_pilot.run_folder import RunFolder
@@ -23,10 +24,10 @@ def without_process(stage: str, plan: Plan, folder: RunFolder) -> list[Given]:
         ]
     if stage == "resume" and not has_checkpoint(folder):
         text = "There is no whole checkpoint to resume from: checkpoint did not write one."
-        return [("resume", "not_run", Reason("needs_checkpoint", text, "note"))]
+        return [("resume", "not_run", reason("needs_checkpoint", text))]
     if stage == "reload" and not has_artifact(folder):
         text = "There is no whole artifact to reload: export did not write one."
-        return [("reload", "not_run", Reason("needs_artifact", text, "note"))]
+        return [("reload", "not_run", reason("needs_artifact", text))]
     return []
 
 

@@ -175,7 +175,7 @@ def start(folder: RunFolder, *, only: str | None = None, attempt: int = 1) -> Ho
     if only is None and (folder.events / "supervisor.jsonl").exists():
         raise RunFolderError(f"{folder.id} ran already; an id is never used twice.", "Run the plan again.")
     log = folder.logs / "supervisor.log"
-    argv = [sys.executable, "-m", "tui_pilot.launch.supervisor", str(folder.path)]
+    argv = [sys.executable, "-m", "tui_pilot.launch.supervisor", str(folder.path.resolve())]
     if only is not None:
         argv += ["--only", only, "--attempt", str(attempt)]
     try:
