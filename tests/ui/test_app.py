@@ -200,7 +200,9 @@ async def test_a_second_screen_only_reads(tmp_path: Path) -> None:
     try:
         async with app.run_test(size=(140, 36)) as pilot:
             await opened(pilot, folder)
-            await until(pilot, lambda: f"READ-ONLY, another screen has the keys (pid {other.pid})" in screen(app), "says so")
+            await until(
+                pilot, lambda: f"READ-ONLY, another screen has the keys (pid {other.pid})" in screen(app), "says so"
+            )
             await pilot.press("s")
             await until(pilot, lambda: "this one reads only" in screen(app), "why")
             assert "Stop llama8b" not in screen(app)
@@ -218,7 +220,7 @@ async def test_keys_are_given_back_on_leaving(tmp_path: Path) -> None:
     app = PilotApp(tmp_path / "runs", None, folder)
     async with app.run_test(size=(100, 30)) as pilot:
         await opened(pilot, folder)
-        await until(pilot, lambda: folder.control_file.exists(), "taken")
+        await until(pilot, folder.control_file.exists, "taken")
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "q leaves and the pilot goes on, s stops it" in screen(app), "the hint")
         await pilot.press("q")
@@ -258,7 +260,7 @@ async def test_copy_keeps_the_text_beside_the_run(tmp_path: Path) -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await opened(pilot, folder)
         await pilot.press("y")
-        await until(pilot, lambda: (folder.path / "copied.txt").exists(), "copied")
+        await until(pilot, (folder.path / "copied.txt").exists, "copied")
         assert "response_truncated" in (folder.path / "copied.txt").read_text()
         await until(pilot, lambda: "bytes sent to your terminal" in screen(app), "says so")
 

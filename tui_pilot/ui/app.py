@@ -10,21 +10,20 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
 from tui_pilot.events.schema import PHASES
-from tui_pilot.run_folder import RunFolder, short_id
+from tui_pilot.run_folder import RunFolder
 from tui_pilot.ui import actions, operate, paint
 from tui_pilot.ui.feed import Feed
 from tui_pilot.ui.lines import Lines
@@ -40,6 +39,7 @@ from tui_pilot.ui.rooms.memory import MemoryRoom
 from tui_pilot.ui.rooms.pilot import PilotRoom
 from tui_pilot.ui.rooms.runs import RunsRoom
 from tui_pilot.ui.rooms.sheet import SheetRoom
+from tui_pilot.ui.run_keys import RunKeys
 from tui_pilot.ui.settings import save_theme, saved_theme
 from tui_pilot.ui.snapshot import Snapshot
 from tui_pilot.ui.terminal import ascii_reason
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 HINT_QUIT = "q leaves and the pilot goes on, s stops it"
 
 
-class PilotApp(App[None]):
+class PilotApp(RunKeys):
     """One screen on one run at a time."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -83,20 +83,6 @@ class PilotApp(App[None]):
     class Moved(Message):
         """A snapshot waits at the feed."""
 
-    class Said(Message):
-        """A worker has something to tell."""
-
-        def __init__(self, text: str, role: str = "text") -> None:
-            super().__init__()
-            self.text, self.role = text, role
-
-    class Started(Message):
-        """A run was started."""
-
-        def __init__(self, folder: RunFolder) -> None:
-            super().__init__()
-            self.folder = folder
-
     def __init__(
         self,
         runs: Path,
@@ -118,7 +104,7 @@ class PilotApp(App[None]):
         self._notice = notice
         self._first_folder = folder
         self._opened = 0
-        self._feed = Feed(self._deliver, plan)
+        self.feed = Feed(self._deliver, plan)
         self.rooms: tuple[Room, ...] = (
             PilotRoom(),
             ExamplesRoom(),
@@ -146,7 +132,7 @@ class PilotApp(App[None]):
             except (ValueError, RuntimeError, NotImplementedError):
                 break  # not the main thread: a test
         self._open(0)
-        self._feed.start(self._first_folder)
+        self.feed.start(self._first_folder)
         self.set_interval(1.0, self._second)
         if self._notice:
             self.say(self._notice)
@@ -155,7 +141,7 @@ class PilotApp(App[None]):
         self.post_message(self.Moved())
 
     def on_unmount(self) -> None:
-        self._feed.stop()
+        self.feed.stop()
 
     def _signalled(self) -> None:
         self.exit()
@@ -172,7 +158,7 @@ class PilotApp(App[None]):
         return self.query_one(Prompt)
 
     def on_pilot_app_moved(self) -> None:
-        self.snapshot = self._feed.take()
+        self.snapshot = self.feed.take()
         if self.snapshot.folder is None:
             self.snapshot = replace(self.snapshot, plan=self.plan)
         if self.snapshot.live:
@@ -187,14 +173,14 @@ class PilotApp(App[None]):
         if not self.is_running or len(self.screen_stack) > 1:
             return
         self.room.show(self.snapshot)
-        self._show_frame()
+        self.show_frame()
 
-    def _show_frame(self) -> None:
+    def show_frame(self) -> None:
         width = self.size.width
         titles = [room.title for room in self.rooms]
         head = self.room.headline(self.snapshot) or headline(self.snapshot, width)
         self.query_one("#top", Lines).write([first_line(titles, self._opened, self.snapshot, width), head], 0)
-        can = [each.name for each in actions.ACTIONS if self._why_not(each.name) is None]
+        can = [each.name for each in actions.ACTIONS if self.why_not(each.name) is None]
         found = actions.hints(self.snapshot, self.room.hints(), can)
         self.query_one("#keys", Lines).write([actions.keys_line(found, width)], 0)
 
@@ -261,16 +247,16 @@ class PilotApp(App[None]):
         )
         lines += [((f" {key:<16} ", "head"), (word, "text")) for key, word in moves]
         for each in actions.ACTIONS:
-            why = self._why_not(each.name)
+            why = self.why_not(each.name)
             note = f"   now: {why}" if why else ""
             lines.append(((f" {each.key:<16} ", "head"), (each.long, "text"), (note, "dim")))
-        self.push_screen(Reading(f"help: {self.room.title}", lines))
+        self.push_screen(Reading(f"help: {self.room.title}", lines), lambda _: self._show())
 
     def action_actions(self) -> None:
         choices = [(each.name, each.key, each.long, True) for each in actions.ACTIONS if each.name != "actions"]
         shown = []
         for name, key, long, _ in choices:
-            why = self._why_not(name)
+            why = self.why_not(name)
             shown.append((name, key, f"{long}   {why}" if why else long, why is None))
         shown += [(f"room({n})", str(n + 1), f"room {room.title}", True) for n, room in enumerate(self.rooms)]
         shown += [(f"theme('{name}')", "theme", f"theme {name}", True) for name in THEMES]
@@ -290,7 +276,7 @@ class PilotApp(App[None]):
         self.say(f"theme {name}, kept for the next start")
 
     def action_search(self) -> None:
-        if self._may("search"):
+        if self.may("search"):
             self.prompt.type("filter", "", self.room.search)
 
     def action_copy(self) -> None:
@@ -303,136 +289,11 @@ class PilotApp(App[None]):
             self.say("nothing is selected here")
             return
         self.copy_to_clipboard(text)
-        self._do(partial(operate.copied, self.snapshot.folder, text))
-
-    # Keys that change something.
-
-    def _why_not(self, name: str) -> str | None:
-        return actions.why_not(name, self.snapshot, self.room.selected_phase(), self.starting, self.room.can_search())
-
-    def _may(self, name: str, key: str = "") -> bool:
-        why = self._why_not(name)
-        if why is not None:
-            shown = key or next((each.key for each in actions.ACTIONS if each.name == name), name)
-            self.say(f"{shown}: {why}", "warn")
-        return why is None
-
-    def _do(self, work: Callable[[], str]) -> None:
-        """Run something that blocks on a worker thread; its sentence becomes the toast."""
-
-        def inside() -> None:
-            try:
-                text, role = work(), "text"
-            except Exception as error:
-                text, role = operate.sentence(error), "fail"
-            self._feed.hurry()
-            self.post_message(self.Said(text, role))
-
-        self.run_worker(inside, thread=True, group="do", exit_on_error=False)
-
-    def on_pilot_app_said(self, message: Said) -> None:
-        if message.role == "fail":
-            self.starting = False
-        self.say(message.text, message.role)
-        self._show_frame()
-
-    def action_run(self) -> None:
-        if not self._may("run"):
-            return
-        if self.snapshot.folder is not None and self.snapshot.state.state == "finished":
-            self.prompt.ask(actions.again_question(self.snapshot), partial(self._start, False))
-        else:
-            self._start(False)
-
-    def action_run_past_fails(self) -> None:
-        if self._may("run_past_fails"):
-            self._start(True)
-
-    def _start(self, keep_going: bool, plan: LoadedPlan | None = None, variant: str | None = None) -> None:
-        chosen = plan or self.snapshot.plan
-        assert chosen is not None
-        self.starting = True
-        self.say("starting: the run folder is made, files are hashed")
-
-        def work() -> str:
-            folder = operate.run(chosen, self.runs, keep_going, variant)
-            self.post_message(self.Started(folder))
-            return f"{short_id(folder.id)} runs; q leaves and it goes on"
-
-        self._do(work)
-
-    def on_pilot_app_started(self, message: Started) -> None:
-        self._feed.follow(message.folder, fresh=True)
+        self.do(partial(operate.copied, self.snapshot.folder, text))
 
     def on_runs_room_chosen(self, message: RunsRoom.Chosen) -> None:
-        self._feed.follow(message.folder)
+        self.feed.follow(message.folder)
         self._open(0)
-
-    def action_stop(self) -> None:
-        folder = self.snapshot.folder
-        if self._may("stop") and folder is not None:
-            self.prompt.ask(actions.stop_question(self.snapshot), lambda: self._do(partial(operate.stop, folder)))
-
-    def action_resume_test(self) -> None:
-        folder = self.snapshot.folder
-        if self._may("resume_test") and folder is not None:
-            self._do(partial(operate.resume_test, folder))
-
-    def action_mark(self, verdict: str) -> None:
-        folder, phase = self.snapshot.folder, self.room.selected_phase()
-        if not self._may(f"mark('{verdict}')") or folder is None or phase is None:
-            return
-        row = self.snapshot.state.row(phase)
-        if row.mark == verdict:
-            self._do(partial(operate.mark, folder, phase, None, None))
-            return
-        needed = row.verdict == "fail" and verdict != "fail"
-        what = f"{phase} {verdict}, why" + (" (needed over a FAIL)" if needed else "")
-
-        def save(text: str) -> None:
-            if needed and not text.strip():
-                self.say(f"a mark over the FAIL of {phase} needs a note: nothing was marked", "warn")
-                return
-            self._do(partial(operate.mark, folder, phase, verdict, text.strip()))
-
-        self.prompt.type(what, row.note or "", save)
-
-    def action_note(self) -> None:
-        folder = self.snapshot.folder
-        if self._may("note") and folder is not None:
-            self.prompt.type(
-                "note", "", lambda text: self._do(partial(operate.note, folder, text)) if text.strip() else None
-            )
-
-    def action_sheet(self) -> None:
-        folder = self.snapshot.folder
-        if self._may("sheet") and folder is not None:
-            self._do(partial(operate.sheet, folder, Path.cwd()))
-
-    def action_variant(self) -> None:
-        loaded = self.snapshot.plan
-        if not self._may("variant") or loaded is None:
-            return
-        choices = []
-        for each in loaded.plan.variants:
-            changes = ", ".join(f"{key} = {value}" for key, value in each.set.items())
-            choices.append((each.id, each.id, f"{changes}   {each.why}".rstrip(), True))
-        self.push_screen(Picking("variants of this plan, most wanted first in the plan", choices), self._variant_picked)
-
-    def _variant_picked(self, name: str | None) -> None:
-        loaded = self.snapshot.plan
-        if name is None or loaded is None or not self._may("run", "v"):
-            return
-        from tui_pilot.plan import variants
-
-        try:
-            changed = variants.variant(loaded, name)
-        except Exception as error:
-            self.say(operate.sentence(error), "fail")
-            return
-        self.prompt.ask(
-            f"Run variant {name} as a new run?   y runs it, esc leaves it", partial(self._start, False, changed, name)
-        )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.prompt.submit(event.value)

@@ -196,6 +196,7 @@ class Feed:
             now_mono=now,
             now=time.time(),
             gpus=views,
+            gpus_why=self._nvml.why,
             broken_lines=reader.broken if reader is not None else 0,
             unknown_kinds=reader.unknown if reader is not None else 0,
             problem=self._problem,

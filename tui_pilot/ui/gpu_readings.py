@@ -14,6 +14,7 @@ from tui_pilot.ui.snapshot import GpuView
 
 TAIL_BYTES = 256 << 10
 HEAD_BYTES = 64 << 10
+ABSENT = (9, 12)  # NVML: no driver is loaded, no library is there
 
 
 class SampleTail:
@@ -132,7 +133,7 @@ class NvmlWatch:
 
     @property
     def why(self) -> str | None:
-        """Why there are no GPUs, in the driver's words; None while nothing is known yet."""
+        """Why GPUs that should be there cannot be read, as a sentence; None where there simply are none."""
         return self._why
 
     def stop(self) -> None:
@@ -145,7 +146,8 @@ class NvmlWatch:
 
         nvml = Nvml()
         inventory = nvml.open()
-        self._why = inventory.why
+        if inventory.code not in (None, *ABSENT):
+            self._why = f"no GPU can be read, GPU memory stays unchecked: {inventory.why}"
         while not self._stop.is_set() and inventory.gpus:
             self._wanted.wait()
             if self._stop.is_set():

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
 
 
-def run(plan: LoadedPlan, runs: Path, keep_going: bool = False, variant: str | None = None) -> RunFolder:
+def run(
+    plan: LoadedPlan, runs: Path, keep_going: bool = False, variant: str | None = None, parent: str | None = None
+) -> RunFolder:
     """Make the run folder and start its supervisor, detached. Raises PilotError."""
     from tui_pilot.launch import start
 
     kind = "variant" if variant else "pilot"
-    folder = start.prepare(plan, runs, argv=sys.argv, kind=kind, keep_going=keep_going, variant=variant)
+    folder = start.prepare(plan, runs, argv=sys.argv, kind=kind, parent=parent, keep_going=keep_going, variant=variant)
     start.start(folder)
     return folder
 

@@ -24,6 +24,7 @@ class Prompt(Horizontal):
         self._yes: Callable[[], object] | None = None
         self._save: Callable[[str], object] | None = None
         self._timer: Timer | None = None
+        self._waiting: tuple[str, str] | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="prompt-text")
@@ -42,8 +43,9 @@ class Prompt(Horizontal):
         return self._save is not None
 
     def say(self, text: str, role: str = "text") -> None:
-        """A toast; while a question is open it waits behind it, unseen: the question stands."""
+        """A toast; while a question is open it waits until that is answered."""
         if self.asking:
+            self._waiting = (text, role)
             return
         self._paint(text, role)
         self._timer = self.set_timer(SHOWN_S, self._fade)
@@ -71,6 +73,7 @@ class Prompt(Horizontal):
         self._hide()
         if yes is not None:
             yes()
+        self._say_waiting()
 
     def submit(self, value: str) -> None:
         """``enter`` on the text line."""
@@ -78,13 +81,20 @@ class Prompt(Horizontal):
         self._hide()
         if save is not None:
             save(value)
+        self._say_waiting()
 
     def close(self) -> bool:
         """``esc``: whether anything was open or shown."""
         shown = self.display
         self._yes = self._save = None
         self._hide()
+        self._say_waiting()
         return bool(shown)
+
+    def _say_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not self.asking:
+            self.say(*waiting)
 
     def _fade(self) -> None:
         if not self.asking:

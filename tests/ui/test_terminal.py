@@ -1,0 +1,249 @@
+"""The screen in a real terminal: what the bytes draw, signals, sizes, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pyte
+import pytest
+
+from tests.ui import recorded
+from tui_pilot.events import schema
+from tui_pilot.events.writer import Writer
+from tui_pilot.run_folder import RunFolder, drop_lock
+from tui_pilot.store.view import load_state
+from tui_pilot.ui.terminal import ascii_reason
+
+MAIN = Path(__file__).with_name("screen_main.py")
+
+
+class Terminal:
+    """A pseudo-terminal whose cells can be read; ``raw`` keeps every byte that was sent."""
+
+    def __init__(self, arguments: list[str], width: int = 120, height: int = 36, **environment: str) -> None:
+        env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment}
+        for name in ("TMUX", "COLORTERM", "NO_COLOR"):
+            env.pop(name, None) if name not in environment else None
+        self.cells = pyte.Screen(width, height)
+        self.stream = pyte.ByteStream(self.cells)
+        self.raw = b""
+        self.child = pexpect.spawn(sys.executable, [str(MAIN), *arguments], env=env, dimensions=(height, width))
+
+    def read(self, seconds: float = 0.2) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                data = self.child.read_nonblocking(65536, timeout=0.1)
+            except pexpect.TIMEOUT:
+                continue
+            except (pexpect.EOF, OSError):
+                return
+            self.raw += data
+            self.stream.feed(data)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.cells.display)
+
+    def until(self, wanted: str, gone: bool = False) -> None:
+        for _ in range(300):
+            self.read()
+            if (wanted in self.text) != gone:
+                return
+        raise AssertionError(f"never {'gone' if gone else 'seen'}: {wanted!r}\n{self.text}")
+
+    def resize(self, width: int, height: int) -> None:
+        self.cells.resize(height, width)
+        self.child.setwinsize(height, width)
+
+    def end(self) -> int | None:
+        """Read to the end; the exit status."""
+        for _ in range(300):
+            self.read()
+            if not self.child.isalive():
+                break
+        self.child.close()
+        return self.child.exitstatus
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunFolder]:
+    folder = recorded.running(tmp_path / "runs")
+    yield folder
+    drop_lock(folder.lock_file)
+
+
+def opened(folder: RunFolder, width: int = 120, height: int = 36) -> Terminal:
+    terminal = Terminal([str(folder.path.parent), str(folder.path)], width, height)
+    terminal.until("RUNNING")
+    terminal.until("steady_step running")
+    return terminal
+
+
+def test_first_frame_rooms_and_leaving(run: RunFolder) -> None:
+    terminal = opened(run)
+    assert terminal.text.splitlines()[0].startswith("[1 Pilot]  2 Examples   3 Memory   4 Batch   5 Runs   6 Sheet")
+    for key, word in (
+        ("3", "[3 Memory]"),
+        ("5", "[5 Runs]"),
+        ("4", "[4 Batch]"),
+        ("H", "[3 Memory]"),
+        ("1", "[1 Pilot]"),
+    ):
+        terminal.child.send(key)
+        terminal.until(word)
+    terminal.child.send("q")
+    assert terminal.end() == 0
+    assert b"\x1b[?1049l" in terminal.raw
+    assert b"The pilot goes on: 77c1, phase 9 of 15." in terminal.raw
+    assert b"Back: pilot-tui attach 77c1   Stop: pilot-tui stop 77c1" in terminal.raw
+
+
+def test_the_mouse_is_left_to_the_terminal(run: RunFolder) -> None:
+    terminal = opened(run)
+    assert b"\x1b[?1000h" not in terminal.raw and b"\x1b[?1003h" not in terminal.raw
+    terminal.child.send("q")
+    terminal.end()
+
+
+def test_resize_to_40x10_and_back(run: RunFolder) -> None:
+    terminal = opened(run)
+    terminal.resize(40, 10)
+    terminal.until("GPU memory", gone=True)
+    terminal.until(">► steady_step")
+    assert "? help  q leave" in terminal.text
+    terminal.resize(80, 24)
+    terminal.until("gpu of 79.1 GiB")
+    terminal.resize(120, 36)
+    terminal.until("GPU memory, live")
+    terminal.child.send("q")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_a_clean_terminal_and_status_0(run: RunFolder, number: signal.Signals) -> None:
+    terminal = opened(run)
+    terminal.child.kill(number)
+    assert terminal.end() == 0
+    assert terminal.raw.rstrip().rfind(b"\x1b[?1049l") > terminal.raw.rfind(b"\x1b[?1049h")
+    assert b"\x1b[?25h" in terminal.raw
+    assert not run.control_file.exists()
+
+
+def test_a_closed_terminal_ends_the_screen(run: RunFolder) -> None:
+    terminal = opened(run)
+    terminal.child.close(force=False)
+    for _ in range(100):
+        if not terminal.child.isalive():
+            break
+        time.sleep(0.1)
+    assert not terminal.child.isalive()
+    assert not run.control_file.exists()
+
+
+def test_hostile_text_reaches_no_terminal_as_a_command(run: RunFolder) -> None:
+    hostile = "[/x][INST]\x1b[2J\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x07\u202e[/INST]"
+    writer = Writer(run.events, "data.rank0")
+    reason = {"code": "crash", "severity": "fail", "text": hostile, "where": {"row": hostile}, "advice": hostile}
+    writer.emit(schema.NOTICE, level="error", text=hostile)
+    writer.emit(schema.PHASE_ENDED, phase="steady_step", attempt=1, verdict="fail", duration_s=1, reasons=[reason])
+    writer.close()
+    terminal = Terminal([str(run.path.parent), str(run.path)])
+    terminal.until("[/x][INST]")
+    terminal.until("crash")
+    terminal.child.send("\r")
+    terminal.until("all detail")
+    terminal.child.send("q")
+    assert terminal.end() == 0
+    for bad in (b"\x1b[2J\x1b]0;owned", b"\x1b]0;owned", b"\x1b]52;c;b3duZWQ", "\u202e".encode()):
+        assert bad not in terminal.raw
+
+
+def test_t_and_r_say_why_they_cannot_work_now(run: RunFolder) -> None:
+    terminal = opened(run, 80, 24)
+    terminal.child.send("t")
+    terminal.until("t: no checkpoint yet, it comes in phase 12")
+    terminal.child.send("r")
+    terminal.until("r: a run is live: s stops it")
+    terminal.child.send("q")
+    terminal.end()
+
+
+def test_a_note_is_typed_in_a_real_terminal(tmp_path: Path) -> None:
+    folder = recorded.finished_demo(tmp_path / "runs")
+    terminal = Terminal([str(folder.path.parent), str(folder.path)], 80, 24)
+    terminal.until("FINISHED warn")
+    terminal.child.send("n")
+    terminal.until("enter saves")
+    terminal.child.send("seen 1 2 q\r")
+    terminal.until("the note is kept")
+    assert load_state(folder)[0].notes[0]["text"] == "seen 1 2 q"
+    terminal.child.send("q")
+    assert terminal.end() == 0
+
+
+def test_ascii_sends_nothing_but_ascii(run: RunFolder) -> None:
+    terminal = Terminal([str(run.path.parent), str(run.path), "--ascii"], 120, 36)
+    terminal.until("steady_step running")
+    terminal.child.send("q")
+    assert terminal.end() == 0
+    assert terminal.raw.isascii()
+
+
+def test_no_color_still_says_everything(run: RunFolder) -> None:
+    terminal = Terminal([str(run.path.parent), str(run.path)], 80, 24, NO_COLOR="1")
+    terminal.until("steady_step running")
+    terminal.until("following the run")
+    terminal.child.send("q")
+    assert terminal.end() == 0
+
+
+def test_a_finished_run_is_silent_on_the_wire(tmp_path: Path) -> None:
+    folder = recorded.finished_demo(tmp_path / "runs")
+    terminal = Terminal([str(folder.path.parent), str(folder.path)])
+    terminal.until("FINISHED warn")
+    terminal.read(2.5)
+    before = len(terminal.raw)
+    terminal.read(4.0)
+    assert len(terminal.raw) - before < 400
+    terminal.child.send("q")
+    assert terminal.end() == 0
+
+
+def test_ascii_is_chosen_where_glyphs_cannot_be_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ascii_reason({"TERM": "xterm-256color"}) is None
+    assert "dumb" in str(ascii_reason({"TERM": "dumb"}))
+    assert "PILOT_TUI_ASCII" in str(ascii_reason({"TERM": "xterm", "PILOT_TUI_ASCII": "1"}))
+    fake = tmp_path / "tmux"
+    fake.write_text("#!/bin/sh\necho 0\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert "tmux -u attach" in str(ascii_reason({"TERM": "screen-256color", "TMUX": "/x,1,0"}))
+
+
+def test_the_sample_file_gives_the_gpus_even_when_it_is_torn(tmp_path: Path) -> None:
+    from tui_pilot.ui.gpu_readings import SampleTail
+
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    file = folder / "devices.jsonl"
+    gpu = {"kind": "gpu", "gpu": "GPU-a", "index": 0, "name": "X", "total": 10, "usable": 9, "error": None}
+    sample = {"kind": "sample", "gpu": "GPU-a", "used": 5, "util": 1, "power_w": None, "temperature": None}
+    line = json.dumps(sample)
+    file.write_text(json.dumps(gpu) + "\ngarbage\n" + line + "\n" + line[:20])
+    tail = SampleTail(folder)
+    tail.poll()
+    (view,) = tail.views_and_reset()
+    assert (view.name, view.usable, view.used, view.peak) == ("X", 9, 5, 5)
+    with file.open("a") as stream:
+        stream.write(line[20:].replace('"used": 5', '"used": 7') + "\n" + line.replace('"used": 5', '"used": 4') + "\n")
+    tail.poll()
+    (view,) = tail.views_and_reset()
+    assert (view.used, view.peak) == (4, 7 if '"used"' in line[20:] else 5)

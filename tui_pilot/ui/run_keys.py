@@ -1,0 +1,189 @@
+"""The keys that change something: run, stop, resume test, variant, mark, note, sheet. Each says why when it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import App
+from textual.message import Message
+
+from tui_pilot.run_folder import RunFolder, short_id
+from tui_pilot.ui import actions, operate
+from tui_pilot.ui.feed import Feed
+from tui_pilot.ui.overlays import Picking
+from tui_pilot.ui.prompt import Prompt
+from tui_pilot.ui.room import Room
+from tui_pilot.ui.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tui_pilot.plan.load import LoadedPlan
+
+
+class RunKeys(App[None]):
+    """The half of the app that writes: everything goes through ``operate`` on worker threads."""
+
+    runs: Path
+    snapshot: Snapshot
+    starting: bool
+    feed: Feed
+
+    class Said(Message):
+        """A worker has something to tell."""
+
+        def __init__(self, text: str, role: str = "text") -> None:
+            super().__init__()
+            self.text, self.role = text, role
+
+    class Started(Message):
+        """A run was started."""
+
+        def __init__(self, folder: RunFolder) -> None:
+            super().__init__()
+            self.folder = folder
+
+    @property
+    def room(self) -> Room:
+        """The room that is open."""
+        raise RuntimeError("the app has no rooms")
+
+    @property
+    def prompt(self) -> Prompt:
+        """The line above the keys."""
+        return self.query_one(Prompt)
+
+    def show_frame(self) -> None:
+        """Write the lines around the room again."""
+
+    def say(self, text: str, role: str = "text") -> None:
+        """A toast on the line above the keys."""
+        self.prompt.say(text, role)
+
+    def why_not(self, name: str) -> str | None:
+        """Why an action cannot work now; None if it can."""
+        return actions.why_not(name, self.snapshot, self.room.selected_phase(), self.starting, self.room.can_search())
+
+    def may(self, name: str, key: str = "") -> bool:
+        """Whether an action can work now; if not, it is said why."""
+        why = self.why_not(name)
+        if why is not None:
+            shown = key or next((each.key for each in actions.ACTIONS if each.name == name), name)
+            self.say(f"{shown}: {why}", "warn")
+        return why is None
+
+    def do(self, work: Callable[[], str]) -> None:
+        """Run something that blocks on a worker thread; its sentence becomes the toast."""
+
+        def inside() -> None:
+            try:
+                text, role = work(), "text"
+            except Exception as error:
+                text, role = operate.sentence(error), "fail"
+            self.feed.hurry()
+            self.post_message(self.Said(text, role))
+
+        self.run_worker(inside, thread=True, group="do", exit_on_error=False)
+
+    def on_run_keys_said(self, message: Said) -> None:
+        if message.role == "fail":
+            self.starting = False
+        self.say(message.text, message.role)
+        self.show_frame()
+
+    def action_run(self) -> None:
+        if not self.may("run"):
+            return
+        if self.snapshot.folder is not None and self.snapshot.state.state == "finished":
+            self.prompt.ask(actions.again_question(self.snapshot), partial(self._start, False))
+        else:
+            self._start(False)
+
+    def action_run_past_fails(self) -> None:
+        if self.may("run_past_fails"):
+            self._start(True)
+
+    def _start(self, keep_going: bool, plan: LoadedPlan | None = None, variant: str | None = None) -> None:
+        chosen = plan or self.snapshot.plan
+        assert chosen is not None
+        parent = self.snapshot.folder.id if variant and self.snapshot.folder else None
+        self.starting = True
+        self.say("starting: the run folder is made, files are hashed")
+
+        def work() -> str:
+            folder = operate.run(chosen, self.runs, keep_going, variant, parent)
+            self.post_message(self.Started(folder))
+            return f"{short_id(folder.id)} runs; q leaves and it goes on"
+
+        self.do(work)
+
+    def on_run_keys_started(self, message: Started) -> None:
+        self.starting = False
+        self.feed.follow(message.folder, fresh=True)
+
+    def action_stop(self) -> None:
+        folder = self.snapshot.folder
+        if self.may("stop") and folder is not None:
+            self.prompt.ask(actions.stop_question(self.snapshot), lambda: self.do(partial(operate.stop, folder)))
+
+    def action_resume_test(self) -> None:
+        folder = self.snapshot.folder
+        if self.may("resume_test") and folder is not None:
+            self.do(partial(operate.resume_test, folder))
+
+    def action_mark(self, verdict: str) -> None:
+        folder, phase = self.snapshot.folder, self.room.selected_phase()
+        if not self.may(f"mark('{verdict}')") or folder is None or phase is None:
+            return
+        row = self.snapshot.state.row(phase)
+        if row.mark == verdict:
+            self.do(partial(operate.mark, folder, phase, None, None))
+            return
+        needed = row.verdict == "fail" and verdict != "fail"
+        what = f"{phase} {verdict}, why" + (" (needed over a FAIL)" if needed else "")
+
+        def save(text: str) -> None:
+            if needed and not text.strip():
+                self.say(f"a mark over the FAIL of {phase} needs a note: nothing was marked", "warn")
+                return
+            self.do(partial(operate.mark, folder, phase, verdict, text.strip()))
+
+        self.prompt.type(what, row.note or "", save)
+
+    def action_note(self) -> None:
+        folder = self.snapshot.folder
+        if self.may("note") and folder is not None:
+            self.prompt.type(
+                "note", "", lambda text: self.do(partial(operate.note, folder, text)) if text.strip() else None
+            )
+
+    def action_sheet(self) -> None:
+        folder = self.snapshot.folder
+        if self.may("sheet") and folder is not None:
+            self.do(partial(operate.sheet, folder, Path.cwd()))
+
+    def action_variant(self) -> None:
+        loaded = self.snapshot.plan
+        if not self.may("variant") or loaded is None:
+            return
+        choices = []
+        for each in loaded.plan.variants:
+            changes = ", ".join(f"{key} = {value}" for key, value in each.set.items())
+            choices.append((each.id, each.id, f"{changes}   {each.why}".rstrip(), True))
+        self.push_screen(Picking("variants of this plan, most wanted first in the plan", choices), self._variant_picked)
+
+    def _variant_picked(self, name: str | None) -> None:
+        loaded = self.snapshot.plan
+        if name is None or loaded is None or not self.may("run", "v"):
+            return
+        from tui_pilot.plan import variants
+
+        try:
+            changed = variants.variant(loaded, name)
+        except Exception as error:
+            self.say(operate.sentence(error), "fail")
+            return
+        self.prompt.ask(
+            f"Run variant {name} as a new run?   y runs it, esc leaves it", partial(self._start, False, changed, name)
+        )
