@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
 import pytest
 from sheet_documents import GIB, PLAN, memory, reason, row, shown
 
 from tui_pilot.plan.model import Evaluate, Plan, as_json
-from tui_pilot.sheet.build import configuration, from_shown
+from tui_pilot.run_folder import RunFolder
+from tui_pilot.sheet.build import configuration, document, from_shown
 
 PROMISED = {
     "run", "name", "retained", "verdict", "mark", "decision", "micro", "accumulation", "replicas", "effective_batch",
@@ -182,3 +185,24 @@ def test_an_empty_run_is_not_retained() -> None:
     found = configuration({"run": "20261201-190000-x-0000", "state": "new", "phases": [], "plan": as_json(Plan())})
     assert not found["retained"]
     assert "no phase was run" in found["why_not"]
+
+
+def test_a_run_folder_is_read_and_its_parents_are_kept_in_sight(tmp_path: Path) -> None:
+    first = folder_of(tmp_path, "20261201-190000-full-3f9a", state="failed", parent=None)
+    second = folder_of(tmp_path, "20261201-193200-lora-77c1", state="finished", parent=first.id)
+    found = document([second])
+    assert [item["run"] for item in found["configurations"]] == [second.id]
+    assert [(line["short"], line["text"]) for line in found["seen_and_kept"]][-1] == ("full-3f9a", "failed")
+
+
+def folder_of(root: Path, run: str, state: str, parent: str | None) -> RunFolder:
+    folder = RunFolder(root / run)
+    folder.events.mkdir(parents=True)
+    folder.run_file.write_text(json.dumps({"schema": 1, "run": run, "kind": "pilot", "parent": parent}))
+    folder.plan_file.write_text(json.dumps({"schema": 1, "plan": as_json(PLAN)}))
+    lines = [
+        {"v": 1, "kind": "run_started", "n": 0, "at": "2026-12-01T19:00:00.000Z", "mono": 1.0, "run": run},
+        {"v": 1, "kind": "run_ended", "n": 1, "at": "2026-12-01T19:01:00.000Z", "mono": 2.0, "state": state},
+    ]
+    (folder.events / "supervisor.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder

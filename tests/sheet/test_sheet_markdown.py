@@ -128,3 +128,12 @@ def test_an_unknown_format_is_refused() -> None:
 def test_a_name_from_outside_never_leaves_the_folder() -> None:
     assert file_name({"title": "../../etc/passwd\x1b[0m"}) == "sheet-etc-passwd-0m"
     assert file_name({"title": "日本"}) == "sheet-run"
+
+
+def test_json_holds_no_character_that_a_terminal_obeys() -> None:
+    said = "\x1b[31m \x9b2J \u202e \u2028 \ud800 日本"
+    document = from_shown([shown(plan=dataclasses.replace(PLAN, expected=said))])
+    written = text(document, "json")
+    assert not any((ord(each) < 32 and each != "\n") or 0x7F <= ord(each) < 0xA0 for each in written)
+    assert "\u202e" not in written and "日本" in written
+    assert json.loads(written)["configurations"][0]["expected_result"] == said

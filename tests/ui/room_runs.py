@@ -1,4 +1,4 @@
-"""Made-up run folders for the rooms' tests: an audit of any size, token views, events; and an app that shows one room."""
+"""Made-up runs for the rooms' tests: an audit of any size, token views, events; and an app that shows one room."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from textual.app import App, ComposeResult
+from textual.events import Resize
 
+from tui_pilot.events.schema import PHASES
 from tui_pilot.plan.load import LoadedPlan
-from tui_pilot.plan.model import Batch, Budget, Data, Launch, Optimizer, Plan
+from tui_pilot.plan.model import Batch, Budget, Data, Launch, Optimizer, Plan, as_json
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.store.state import RunState, fold
 from tui_pilot.ui.lines import Lines
@@ -44,8 +46,8 @@ CONVERSATION: tuple[tuple[str, str], ...] = (
         "assistant",
         "Then the rear cable is the one to change. In order:\n\n1. Shift to the smallest cog, so that the cable hangs "
         "loose.\n2. Cut the crimped end and pull the old cable out of the\n   shifter. Do not force it past the cap.\n"
-        "3. Grease the new cable\tand push it through.\n4. Cut the new housing to the old length.\n5. Seat the housing, "
-        "then pull the cable tight by hand and clamp it under the bolt.\n6. Turn the barrel adjuster until the chain "
+        "3. Grease the new cable\tand push it through.\n4. Cut the new housing to the old length.\n5. Seat the "
+        "housing, then pull the cable tight by hand and clamp it under the bolt.\n6. Turn the barrel adjuster until the chain "
         "runs  quietly.",
     ),
 )
@@ -202,6 +204,10 @@ class RoomApp(App[None]):
         self.room.fit_to(self.size.width, self.size.height)
         self.call_after_refresh(self.room.show, self.first)
 
+    def on_resize(self, event: Resize) -> None:
+        self.room.fit_to(event.size.width, event.size.height)
+        self.call_after_refresh(lambda: self.room.show(self.room.snapshot))
+
     def text(self) -> str:
         """What the room's page shows, top to bottom."""
         page = self.room.query_one(Lines)
@@ -215,3 +221,55 @@ async def settled(app: App[None], pilot: Any) -> None:
         await pilot.pause()
         await app.workers.wait_for_complete()
     await pilot.pause()
+
+
+def whole_run(
+    root: Path,
+    plan: Plan = PLAN,
+    device: str = "cpu",
+    verdicts: dict[str, tuple[str, list[dict[str, Any]]]] | None = None,
+    marks: Sequence[tuple[str, str, str]] = (),
+) -> RunFolder:
+    """A pilot that ended, on disk: run.json, plan.json and an event log with fifteen rows."""
+    folder = RunFolder(root / "20261201-193200-llama8b-lora-77c1")
+    folder.events.mkdir(parents=True)
+    folder.run_file.write_text(json.dumps({"schema": 1, "run": folder.id, "kind": "pilot", "name": plan.name}))
+    folder.plan_file.write_text(json.dumps({"schema": 1, "folder": str(root), "plan": as_json(plan)}))
+    base = {"v": 1, "at": "2026-12-01T19:32:10.000Z", "mono": 10.0, "rank": 0}
+    events: list[dict[str, Any]] = [{**base, "kind": "run_started", "run": folder.id, "name": plan.name}]
+    events += [
+        {**base, "kind": "facts", "name": "software", "value": {"python": "3.11.7", "torch": "2.13.0"}},
+        {**base, "kind": "facts", "name": "sizes", "value": {"checkpoint_bytes": 29 << 20, "artifact_bytes": 9 << 20}},
+    ]
+    for phase in PHASES:
+        verdict, reasons = (verdicts or {}).get(phase, ("pass", []))
+        memory = [] if phase in ("stack", "examples", "splits") else [_memory(device)]
+        events.append({**base, "kind": "phase_started", "phase": phase, "attempt": 1})
+        events.append(
+            {**base, "kind": "phase_ended", "phase": phase, "attempt": 1, "verdict": verdict, "reasons": reasons,
+             "duration_s": 1.5, "memory": memory}
+        )  # fmt: skip
+    failed = any(verdict == "fail" for verdict, _ in (verdicts or {}).values())
+    events.append({**base, "kind": "run_ended", "state": "failed" if failed else "finished"})
+    _write_events(folder, "supervisor", events)
+    _write_events(
+        folder,
+        "operator-1-1",
+        [{**base, "kind": "mark", "phase": phase, "verdict": verdict, "note": note} for phase, verdict, note in marks],
+    )
+    return folder
+
+
+def _write_events(folder: RunFolder, name: str, events: Sequence[dict[str, Any]]) -> None:
+    lines = [json.dumps({**each, "n": n}) for n, each in enumerate(events)]
+    (folder.events / f"{name}.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+def _memory(device: str) -> dict[str, Any]:
+    gib = 1 << 30
+    if device == "cpu":
+        return {"rank": 0, "device": "cpu", "allocated_peak": 700 << 20, "host_peak": 2 * gib}
+    return {
+        "rank": 0, "device": "cuda:0", "uuid": "GPU-0", "allocated_peak": 31 * gib, "reserved_peak": 33 * gib,
+        "device_used_peak": 35 * gib, "device_usable": 79 * gib, "outside_torch": 2 * gib,
+    }  # fmt: skip

@@ -27,8 +27,11 @@ def facts_of(item: Json) -> Iterator[tuple[str, str]]:
     yield "budget", budget(item)
     yield "seconds", seconds(item)
     yield "on disk", on_disk(item)
-    yield "resume", proof(item["resume"], "next rows, step, rate, states and losses equal the twin's, new process")
-    yield "reload", proof(item["reload"], "control answers equal, from the artifact alone, new process")
+    yield (
+        "resume",
+        proof(item["resume"], "new process; rows, step, rate and states equal the twin's, losses within limits"),
+    )
+    yield "reload", proof(item["reload"], "new process; the artifact alone gives the control answers again")
     for name, value in controls(item):
         yield name, value
     yield "software", software(item)
@@ -139,13 +142,14 @@ def sharding(item: Json) -> str:
 
 
 def budget(item: Json) -> str:
-    return ", ".join(f"{value:,g} {key}" for key, value in (item["budget"] or {}).items()) or "unknown"
+    held = (item["budget"] or {}).items()
+    return ", ".join(f"{value:,g} {key.removesuffix('s') if value == 1 else key}" for key, value in held) or "unknown"
 
 
 def seconds(item: Json) -> str:
     named = (
-        ("update", "update"), ("evaluation", "evaluation"), ("save_first", "save, first"),
-        ("save_second", "save, second"), ("export", "export"), ("resume", "resume"),
+        ("update", "update"), ("evaluation", "evaluation"), ("save_first", "first save"),
+        ("save_second", "second save"), ("export", "export"), ("resume", "resume"),
     )  # fmt: skip
     timed = item["seconds"]
     said = [f"{name} {duration(timed[key])}" for key, name in named if timed.get(key) is not None]

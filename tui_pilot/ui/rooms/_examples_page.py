@@ -210,6 +210,8 @@ def row_lines(page: Page, width: int, height: int) -> list[Line]:
     if page.words:
         title += f" with “{page.words}”"
     ordered = ", most lost first" if page.reason.code is not None and page.matches else ""
+    if width >= 60 and page.reason.code is not None:
+        title = f"{page.reason.code}: {title}"
     out: list[Line] = [
         paint.rule(title + ordered, "", width, "running" if focused else "head"),
         ((paint.left("   row", width - 31) + paint.right("tokens", 8) + "  trained on    lost", "dim"),),
@@ -224,8 +226,9 @@ def row_lines(page: Page, width: int, height: int) -> list[Line]:
         place = f"  {page.rows_top + 1:,}–{last:,} of {page.matches:,}"
     elif page.matches == 0:
         place = "  no row" + (": esc takes the filter away" if page.words else "")
-    hint = "G: last" if page.matches and page.matches > shown else ""
-    out.append(((paint.left(place, width - 9) + hint, "dim"),))
+    if page.matches and page.matches > shown:
+        place = paint.left(place, width - 9) + "G: last"
+    out.append(((place, "dim"),))
     return out[:height]
 
 
@@ -294,7 +297,9 @@ def tokens_stack(page: Page, width: int, height: int) -> list[Line]:
     body = _token_body(page, room)
     head: Line = (("   pos role      m text", "dim"),)
     if side and page.tokens is not None:
-        body = beside_plain([head, *body], _tokens.comparison(page.tokens, side), width - side - 1, room + 1)
+        compared = _tokens.comparison(page.tokens, side)
+        start = max(0, min(page.token_top, len(compared) - room - 1))
+        body = beside_plain([head, *body], compared[start:], width - side - 1, room + 1)
     else:
         body = [head, *body]
     out += body

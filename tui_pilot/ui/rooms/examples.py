@@ -142,9 +142,8 @@ class ExamplesRoom(Room):
         if record is None or self.list is None:
             return ""
         tokens = self.list.tokens()
-        lines = [
-            f"row {record.get('row')} {record.get('split')}: {', '.join(record.get('reasons') or ()) or 'no reason'}"
-        ]
+        named = ", ".join(str(code) for code in record.get("reasons") or ()) or "no reason"
+        lines = [paint.clean(f"row {record.get('row')} {record.get('split')}: {named}")]
         if tokens is not None:
             shown = [*_tokens.lines(tokens, 120, self.view, True), *_tokens.comparison(tokens, 120)]
             lines += [paint.plain(each).rstrip() for each in shown]
@@ -212,7 +211,7 @@ class ExamplesRoom(Room):
         elif self.pane == "rows":
             self._select(self.list.at + way * by)
         else:
-            self.token_top = max(0, min(self.token_top + way * by, max(0, len(self._lines()) - 2)))
+            self.token_top = max(0, min(self.token_top + way * by, max(0, self._deep() - 2)))
         self._draw()
 
     def on_resize(self) -> None:
@@ -286,6 +285,13 @@ class ExamplesRoom(Room):
             found = _tokens.lines(row, width, self.view, self.unfolded)
             self._token_lines = (key, found if beside else [*found, *_tokens.comparison(row, width)])
         return self._token_lines[1]
+
+    def _deep(self) -> int:
+        """Lines of the longer of tokens and source; both scroll together."""
+        row = self.list.tokens() if self.list is not None else None
+        beside = row is not None and self.wide and not self._one_pane
+        source = len(_tokens.comparison(row, (self.size.width - 49) // 3)) if row is not None and beside else 0
+        return max(len(self._lines()), source)
 
     def _rows_room(self) -> int:
         """Rows that the list shows now."""

@@ -28,6 +28,8 @@ from tui_pilot.ui.snapshot import Snapshot
 
 LIVE_EVERY_S = 5.0
 PANES = ("preview", "side")
+PAGE = 82  # the sheet's 80 columns and the joint: the preview is never cut
+LEAST_SIDE = 30
 Key = tuple[RunFolder, int, str | None, str]
 
 
@@ -206,14 +208,14 @@ class SheetRoom(Room):
 
     @property
     def _one_pane(self) -> bool:
-        return self.compact or self.zoomed
+        return self.compact or self.zoomed or self.size.width < PAGE + LEAST_SIDE
 
     def _room(self) -> int:
         """Lines of a pane below its rule."""
         return max(1, self.size.height - 1)
 
     def _side_width(self) -> int:
-        return _sheet_page.SIDE + (20 if self.wide else 0)
+        return min(_sheet_page.SIDE + (20 if self.wide else 0), self.size.width - PAGE)
 
     def _side(self, width: int) -> list[Line]:
         return _sheet_page.side(self.sheet.document, width) if self.sheet is not None else []

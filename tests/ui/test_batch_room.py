@@ -1,0 +1,199 @@
+"""The Batch room: the same arithmetic as ``calc``, two settings side by side, nothing saved."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from room_runs import PLAN, RoomApp, examples_state, loaded, settled
+
+from tui_pilot.plan.batch import answer, question_of
+from tui_pilot.plan.model import Batch, Budget, Launch, Plan
+from tui_pilot.store.state import RunState, fold
+from tui_pilot.ui import paint
+from tui_pilot.ui.rooms import _batch_sides
+from tui_pilot.ui.rooms.batch import BatchRoom
+from tui_pilot.ui.snapshot import Snapshot
+
+TRAINED = {"mean": 144.4, "min": 5, "max": 501}
+
+
+def counted(rows: int = 3200) -> RunState:
+    return examples_state(rows, train_rows=rows, supervised_tokens=TRAINED)
+
+
+def app_on(plan: Plan = PLAN, state: RunState | None = None) -> RoomApp:
+    return RoomApp(BatchRoom(), Snapshot(state=state or counted(), plan=loaded(plan)))
+
+
+def figures(app: RoomApp, name: str) -> str:
+    line = next(line for line in app.text().splitlines() if name in line)
+    return " ".join(line.split())
+
+
+async def test_with_nothing_changed_b_equals_a() -> None:
+    app = app_on()
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        assert figures(app, "effective batch") == "effective batch 16 16"
+        assert figures(app, "updates") == "updates 200 200"
+        assert "B is A: nothing is changed yet." in app.text()
+        assert "!" not in app.text()
+
+
+async def test_a_changed_batch_is_another_experiment_and_can_be_kept() -> None:
+    app = app_on()
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("left", "down", "enter", "4", "enter", "down", "enter", "8", "enter")
+        await settled(app, pilot)
+        shown = app.text()
+        assert figures(app, "effective batch").startswith("effective batch 16 ! 32")
+        assert figures(app, "updates").startswith("updates 200 ! 100 half as many steps")
+        assert "! B is another experiment than A" in shown
+        assert "Keep 16: accumulation 2 (key = sets it)." in shown
+        assert "[1][1][1][1]" in shown and "4 x 1 rows on each of 8 = 32 rows" in shown
+        head = app.room.headline(app.first)
+        assert head is not None and "effective batch differs: A 16, B 32" in paint.plain(head)
+        assert "held constant: epochs 1" in paint.plain(head)
+        await pilot.press("equals_sign")
+        await settled(app, pilot)
+        assert figures(app, "effective batch") == "effective batch 16 16 = same"
+        assert "The effective batch is the same: 16 rows an update." in app.text()
+
+
+async def test_three_times_seven_on_two_gpus() -> None:
+    app = app_on(dataclasses.replace(PLAN, batch=Batch(3, 7), launch=Launch(processes=2)))
+    async with app.run_test(size=(80, 21)) as pilot:
+        await settled(app, pilot)
+        assert figures(app, "effective batch") == "effective batch 42 42"
+
+
+async def test_a_batch_that_no_accumulation_keeps_is_said() -> None:
+    app = app_on()
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("right")
+        await settled(app, pilot)
+        assert "No accumulation keeps 16: one pass of B is 3 rows." in app.text()
+        before = app.text()
+        await pilot.press("equals_sign")
+        await settled(app, pilot)
+        assert app.text() == before
+
+
+async def test_holding_another_quantity_keeps_a_as_it_is() -> None:
+    app = app_on()
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        seen = []
+        for _ in range(4):
+            await pilot.press("space")
+            await settled(app, pilot)
+            room = app.room
+            assert isinstance(room, BatchRoom) and room.sides is not None
+            seen.append(room.sides.a.held)
+            assert room.sides.a.held == room.sides.b.held and room.sides.a.amount == room.sides.b.amount
+            assert figures(app, "effective batch") == "effective batch 16 16"
+            assert figures(app, "updates ").startswith("updates 200 200") or room.sides.a.held == "updates"
+        assert seen == ["examples", "tokens", "updates", "epochs"]
+
+
+async def test_tab_edits_a_and_says_that_it_is_no_longer_the_plan() -> None:
+    app = app_on()
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        assert "A this plan" in app.text()
+        await pilot.press("tab", "right")
+        await settled(app, pilot)
+        assert "A changed" in app.text()
+        assert figures(app, "microbatch, rows").startswith("> microbatch, rows 3 2")
+
+
+async def test_digits_are_digits_only_while_a_field_is_typed_into() -> None:
+    app = app_on()
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("enter", "1", "2", "q", "x", "backspace", "escape")
+        await settled(app, pilot)
+        assert figures(app, "microbatch, rows").startswith("> microbatch, rows 2 2")
+        await pilot.press("enter", "1", "2", "q", "enter")
+        await settled(app, pilot)
+        assert figures(app, "microbatch, rows").startswith("> microbatch, rows 2 12")
+        await pilot.press("enter", "0", "enter", "enter", "enter")
+        await settled(app, pilot)
+        assert figures(app, "microbatch, rows").startswith("> microbatch, rows 2 12")
+
+
+async def test_zero_updates_is_a_sentence_and_not_a_crash() -> None:
+    app = app_on()
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("G", "right", "up", "up", "up", "enter", "3", "enter")
+        await settled(app, pilot)
+        shown = app.text()
+        assert "✗ B: 0 updates: 3 rows make 2 microbatches, an update needs 8" in shown
+        head = app.room.headline(app.first)
+        assert head is not None and "no run follows" in paint.plain(head)
+
+
+async def test_rows_that_nobody_counted_are_called_a_guess() -> None:
+    app = app_on(state=RunState())
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        assert "rows not counted yet: a guess" in app.text()
+        assert "trained tokens" not in app.text()
+        app.room.show(Snapshot(state=counted(100), plan=loaded()))
+        await settled(app, pilot)
+        assert "a guess" not in app.text() and "trained tokens" in app.text()
+        assert figures(app, "updates").startswith("updates 7 7")
+
+
+async def test_what_is_tried_stays_while_the_run_goes_on() -> None:
+    app = app_on()
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("right", "right")
+        state = fold([{"kind": "update", "update": 1, "loss": 2.0, "lr": 0.1}], counted())
+        app.room.show(Snapshot(state=state, plan=loaded(), now=9.0))
+        await settled(app, pilot)
+        assert figures(app, "microbatch, rows").startswith("> microbatch, rows 2 4")
+
+
+async def test_a_budget_in_tokens_of_unknown_rows_can_be_left() -> None:
+    app = app_on(dataclasses.replace(PLAN, budget=Budget(tokens=100_000)), RunState())
+    async with app.run_test(size=(100, 27)) as pilot:
+        await settled(app, pilot)
+        assert "✗ A: A budget in tokens needs the mean number of tokens in a row." in app.text()
+        await pilot.press("space")
+        await settled(app, pilot)
+        assert figures(app, "effective batch") == "effective batch 16 16"
+
+
+async def test_without_a_plan_it_says_what_to_type() -> None:
+    app = RoomApp(BatchRoom(), Snapshot())
+    async with app.run_test(size=(80, 21)) as pilot:
+        await settled(app, pilot)
+        assert "pilot-tui init writes one" in app.text()
+        await pilot.press("down", "right", "enter", "tab", "space", "equals_sign", "G", "pageup")
+        await settled(app, pilot)
+
+
+@pytest.mark.parametrize("size", [(80, 21), (100, 27), (200, 47), (40, 7)])
+async def test_every_size_is_drawn_within_its_cells(size: tuple[int, int]) -> None:
+    app = app_on(dataclasses.replace(PLAN, launch=Launch(processes=64)))
+    async with app.run_test(size=size) as pilot:
+        await settled(app, pilot)
+        await pilot.press("down", "enter", *"4096", "enter", "pageup", "pagedown", "up", "pageup")
+        await settled(app, pilot)
+        lines = app.text().splitlines()
+        assert len(lines) <= size[1] and max(map(len, lines)) <= size[0]
+        assert "effective batch" in app.text() or size[1] < 10
+
+
+def test_all_arithmetic_is_that_of_the_plan_module() -> None:
+    sides = _batch_sides.from_plan(PLAN, counted().facts)
+    assert _batch_sides.solve(sides.a) == answer(question_of(PLAN, 3200, 144.4))
+    for field in _batch_sides.FIELDS:
+        changed = _batch_sides.change(_batch_sides.change(sides, "b", field, 1), "b", field, -1)
+        assert changed == sides, field

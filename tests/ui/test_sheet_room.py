@@ -1,0 +1,166 @@
+"""The Sheet room: what it shows is what is written, and what it does not know it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from room_runs import HOSTILE, RoomApp, loaded, reason, settled, whole_run
+
+from tui_pilot.run_folder import RunFolder
+from tui_pilot.sheet.write import write
+from tui_pilot.store.state import fold
+from tui_pilot.store.view import see
+from tui_pilot.ui import paint
+from tui_pilot.ui.rooms.sheet import SheetRoom
+from tui_pilot.ui.snapshot import Snapshot
+
+
+def app_on(folder: RunFolder) -> RoomApp:
+    return RoomApp(SheetRoom(), Snapshot(state=see(folder)[0], folder=folder, plan=loaded(), now_mono=100.0))
+
+
+async def test_the_preview_is_the_file_line_by_line(tmp_path: Path) -> None:
+    folder = whole_run(tmp_path)
+    app = app_on(folder)
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        room = app.room
+        assert isinstance(room, SheetRoom)
+        written = write([folder], tmp_path / "out").read_text()
+        assert room.copied() == written.rstrip("\n")
+        shown = [line.split("│")[0].rstrip() for line in app.text().splitlines()[1:]]
+        assert shown == written.splitlines()[: len(shown)]
+        seen = set(shown)
+        for _ in range(10):
+            await pilot.press("pagedown")
+            await settled(app, pilot)
+            seen |= {line.split("│")[0].rstrip() for line in app.text().splitlines()[1:]}
+        assert set(written.splitlines()) <= seen
+
+
+async def test_left_and_right_go_to_json_and_back(tmp_path: Path) -> None:
+    folder = whole_run(tmp_path)
+    app = app_on(folder)
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("right")
+        await settled(app, pilot)
+        assert "preview, JSON" in app.text()
+        assert json.loads(app.room.copied())["configurations"][0]["run"] == folder.id
+        await pilot.press("left")
+        await settled(app, pilot)
+        assert "# Selection sheet" in app.text()
+
+
+async def test_a_cpu_run_says_that_no_gpu_was_measured(tmp_path: Path) -> None:
+    app = app_on(whole_run(tmp_path))
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        shown = app.text()
+        assert "margin of a GPU: unchecked" in shown
+        assert "measured on CPU: says nothing about" in shown
+        head = paint.plain(app.room.headline(app.first) or ())
+        assert "1 configuration, 1 retained" in head and "preview of sheet-llama8b-lora.md" in head
+
+
+async def test_a_gpu_run_shows_need_and_margin(tmp_path: Path) -> None:
+    app = app_on(whole_run(tmp_path, device="cuda"))
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        shown = app.text()
+        assert "need 35.0 GiB on each GPU" in shown and "56% free" in shown and "15% asked" in shown
+
+
+async def test_a_fail_keeps_it_off_the_sheet_until_it_is_overridden(tmp_path: Path) -> None:
+    oom = {"first_step": ("fail", [reason("oom", "gpu 3 asked 112.0 MiB, 74.0 MiB were free", "fail")])}
+    app = app_on(whole_run(tmp_path / "a", verdicts=oom))
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        assert "Nothing is retained: first_step is FAIL" in app.text()
+        assert "not retained, because" in app.text()
+        assert "0 retained" in paint.plain(app.room.headline(app.first) or ())
+    app = app_on(whole_run(tmp_path / "b", verdicts=oom, marks=[("first_step", "warn", "another process was there")]))
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        assert "fails overridden by hand" in app.text()
+        assert "1 configuration, 1 retained." in app.text()
+
+
+async def test_a_new_mark_is_gathered_again_and_the_place_is_kept(tmp_path: Path) -> None:
+    folder = whole_run(tmp_path)
+    app = app_on(folder)
+    async with app.run_test(size=(120, 33)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("down", "down", "down")
+        mark = {"v": 1, "kind": "mark", "at": "2026-12-01T19:40:00.000Z", "mono": 500.0, "n": 0}
+        mark |= {"phase": "splits", "verdict": "warn", "note": "one thread twice"}
+        (folder.events / "operator-2-2.jsonl").write_text(json.dumps(mark) + "\n")
+        state = fold([mark], app.first.state)
+        app.room.show(Snapshot(state=state, folder=folder, plan=loaded(), now_mono=101.0))
+        await settled(app, pilot)
+        assert "one thread twice" in app.room.copied()
+        assert "4–35 of" in app.text()
+
+
+async def test_below_112_columns_one_pane_at_a_time(tmp_path: Path) -> None:
+    app = app_on(whole_run(tmp_path))
+    async with app.run_test(size=(80, 21)) as pilot:
+        await settled(app, pilot)
+        assert "preview, markdown" in app.text() and "what decides" not in app.text()
+        assert all(len(line) <= 80 and "…" not in line for line in app.text().splitlines())
+        await pilot.press("tab")
+        await settled(app, pilot)
+        assert "what decides" in app.text() and "which GPUs fit" in app.text()
+        assert app.room.back()
+        await settled(app, pilot)
+        assert "preview, markdown" in app.text()
+
+
+async def test_words_are_found_and_enter_goes_on(tmp_path: Path) -> None:
+    app = app_on(whole_run(tmp_path))
+    async with app.run_test(size=(80, 21)) as pilot:
+        await settled(app, pilot)
+        app.room.search("STEADY_step")
+        await settled(app, pilot)
+        first = app.text().splitlines()[1]
+        assert "steady_step" in first
+        await pilot.press("enter")
+        await settled(app, pilot)
+        second = app.text().splitlines()[1]
+        assert "steady_step" in second and second != first
+
+
+async def test_empty_broken_and_hostile_runs(tmp_path: Path) -> None:
+    app = RoomApp(SheetRoom(), Snapshot())
+    async with app.run_test(size=(80, 21)) as pilot:
+        await settled(app, pilot)
+        assert "Nothing has run here yet" in app.text()
+        broken = RunFolder(tmp_path / "20261201-190000-broken-0000")
+        broken.events.mkdir(parents=True)
+        app.room.show(Snapshot(folder=broken, now_mono=1.0))
+        await settled(app, pilot)
+        assert "run.json does not exist" in " ".join(app.text().split())
+    told = {"splits": ("unchecked", [reason("unit_unknown", HOSTILE, "unchecked")])}
+    app = app_on(whole_run(tmp_path / "h", verdicts=told, marks=[("splits", "pass", HOSTILE)]))
+    for size in ((80, 21), (120, 33)):
+        async with app.run_test(size=size) as pilot:
+            await settled(app, pilot)
+            for key in ("pagedown", "tab", "z", "right"):
+                await pilot.press(key)
+                await settled(app, pilot)
+                shown = app.text() + app.room.copied()
+                assert not any((ord(each) < 32 and each != "\n") or 0x7F <= ord(each) < 0xA0 for each in shown)
+                assert "\u202e" not in shown
+        app = RoomApp(SheetRoom(), app.first)
+
+
+@pytest.mark.parametrize("size", [(80, 21), (120, 33), (200, 47), (40, 7)])
+async def test_every_size_is_drawn_within_its_cells(tmp_path: Path, size: tuple[int, int]) -> None:
+    app = app_on(whole_run(tmp_path, device="cuda"))
+    async with app.run_test(size=size) as pilot:
+        await settled(app, pilot)
+        await pilot.press("G", "tab", "G", "g", "z")
+        await settled(app, pilot)
+        assert max(map(len, app.text().splitlines())) <= size[0]
