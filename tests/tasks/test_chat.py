@@ -179,14 +179,6 @@ def test_bos_stands_once_where_the_model_expects_it(template: str, bos: str, wri
     encoded = chat.encode(TALK, "assistant")
     assert leading(encoded["input_ids"], chat.tokens.bos or 0) == count
     assert learned(chat, TALK) == "yes please<|im_end|>thanks<|im_end|>"
-    assert leading(chat.prompt_ids(TALK), chat.tokens.bos or 0) == count
-
-
-def test_the_prompt_of_a_conversation_ends_where_the_answer_begins(chat: Chat) -> None:
-    prompt, whole = chat.prompt_ids(TALK), chat.encode(TALK, "last_assistant")
-    assert whole["input_ids"][: len(prompt)] == prompt
-    assert whole["labels"][len(prompt)] != IGNORE
-    assert whole["labels"][len(prompt) - 1] == IGNORE
 
 
 def test_cutting_ends_spans_and_drops_those_behind(chat: Chat) -> None:

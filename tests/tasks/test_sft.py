@@ -193,7 +193,7 @@ def test_weights_have_the_planned_type_and_adapters_are_fp32(
     chat_model: Path, tmp_path: Path, precision: Any, dtype: torch.dtype
 ) -> None:
     model = Model(path=str(chat_model), adapter=Adapter(r=2, targets=("q_proj", "v_proj")))
-    built = SftTask(Plan(task="sft", model=model, precision=precision)).build_model()
+    built: Any = SftTask(Plan(task="sft", model=model, precision=precision)).build_model()
     kinds = {(parameter.requires_grad, parameter.dtype) for parameter in built.parameters()}
     assert kinds == {(True, torch.float32), (False, dtype)}
     assert built.config.use_cache is False
@@ -264,12 +264,11 @@ def test_an_adapter_that_finds_no_place_lists_the_places(chat_model: Path) -> No
         SftTask(plan).build_model()
 
 
-def test_control_inputs_are_the_prompts_of_the_shortest_rows(chat_model: Path, tmp_path: Path) -> None:
+def test_control_inputs_are_the_shortest_rows_with_their_labels(chat_model: Path, tmp_path: Path) -> None:
     rows = [{"prompt": "Q" * (9 - n), "completion": "yes"} for n in range(8)]
     task = task_on(chat_model, tmp_path, rows)
     batch = task.control_inputs()
-    assert "labels" not in batch
     pairs = zip(batch["input_ids"], batch["attention_mask"], strict=True)
     texts = [task.decode(ids[mask.bool()].tolist()) for ids, mask in pairs]
     assert [text.count("Q") for text in texts] == [5, 4, 3, 2]
-    assert all(text.endswith("<|im_start|>assistant\n") for text in texts)
+    assert [task.decode(row[row != IGNORE].tolist()) for row in batch["labels"]] == ["yes" + END] * 4

@@ -66,8 +66,9 @@ def test_what_is_saved_answers_the_same_from_disk_alone(
     model = trained(task)
     asked = task.control_inputs()
     with torch.no_grad():
-        before = model(**asked).logits
-        untouched = SftTask(Plan(task="sft", model=Model(path=str(base)), data=data)).build_model()(**asked).logits
+        before = model(asked["input_ids"], asked["attention_mask"]).logits
+        bare = SftTask(Plan(task="sft", model=Model(path=str(base)), data=data)).build_model()
+        untouched: Any = bare(asked["input_ids"], asked["attention_mask"]).logits
     folder = tmp_path / "artifact"
     task.save_artifact(model, folder)
     assert not list(folder.rglob("*.bin"))
@@ -78,9 +79,11 @@ def test_what_is_saved_answers_the_same_from_disk_alone(
     loaded: Any = other.load_artifact(folder).eval()
     again = other.control_inputs()
     assert torch.equal(asked["input_ids"], again["input_ids"])
-    assert task.artifact_prompt_ids(folder) == other.artifact_prompt_ids(folder)
+    own = task.artifact_control_inputs(folder)
+    assert own is not None
+    assert torch.equal(asked["input_ids"], own["input_ids"])
     with torch.no_grad():
-        after = loaded(**again).logits.float()
+        after = loaded(again["input_ids"], again["attention_mask"]).logits.float()
     assert float((after - before).abs().max()) <= tolerance
     assert float((untouched - before).abs().max()) > 0.5
 
@@ -159,9 +162,27 @@ def test_another_base_model_is_noticed(data: Data, tmp_path: Path) -> None:
 def test_a_template_missing_from_the_artifact_changes_the_prompts(base: Path, data: Data, tmp_path: Path) -> None:
     plan, folder, _ = saved_adapter(base, data, tmp_path)
     task = SftTask(plan)
-    asked = task.control_inputs()["input_ids"].tolist()
+    asked = task.control_inputs()["input_ids"]
     (folder / "chat_template.jinja").unlink()
-    assert task.artifact_prompt_ids(folder) != asked
+    again = task.artifact_control_inputs(folder)
+    assert again is not None
+    assert again["input_ids"].tolist() != asked.tolist()
+    (folder / "tokenizer_config.json").unlink()
+    assert task.artifact_control_inputs(folder) is None
+
+
+def test_a_full_artifact_that_is_emptied_or_pickled_is_refused(base: Path, data: Data, tmp_path: Path) -> None:
+    plan = Plan(task="sft", model=Model(path=str(base)), data=data)
+    task = SftTask(plan)
+    task.save_artifact(trained(task), tmp_path / "artifact")
+    (tmp_path / "artifact" / "model.safetensors").unlink()
+    with pytest.raises(ModelError) as caught:
+        SftTask(plan).load_artifact(tmp_path / "artifact")
+    assert caught.value.code == "empty_artifact"
+    torch.save({}, tmp_path / "artifact" / "pytorch_model.bin")
+    with pytest.raises(ModelError) as caught:
+        SftTask(plan).load_artifact(tmp_path / "artifact")
+    assert caught.value.code == "unsafe_artifact"
 
 
 class Exploit:

@@ -85,7 +85,8 @@ def test_every_answer_is_learned_whole_with_its_end_token(task: SftTask) -> None
 
 
 def test_unusual_text_comes_back_byte_for_byte(task: SftTask) -> None:
-    text = "cafe\u0301 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u0645\u0631\u062d\u0628\u0627\u200f \u2028 [/x] \x1b[31m"
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    text = f"cafe\u0301 \x1b[31m {family} \u0645\u0631\u062d\u0628\u0627\u200f \u2028 [/x]"
     record = {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": text}], "_line": 1}
     ids = learned(task, record)
     assert task.decode(ids[:-1]).encode() == text.encode()

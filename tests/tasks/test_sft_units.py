@@ -31,8 +31,8 @@ def test_regex_takes_its_group() -> None:
 
 def test_chains_have_their_root_across_files_and_never_hang() -> None:
     rule = Unit(root_of=RootUnit("parent_id"))
-    train = [{"id": 1, "parent_id": None}, {"id": "2", "parent_id": 1}, {"id": 8, "parent_id": 9}]
-    held = [{"id": 3, "parent_id": "2"}, {"id": 9, "parent_id": 8}]
+    train: list[dict[str, Any]] = [{"id": 1, "parent_id": None}, {"id": "2", "parent_id": 1}, {"id": 8, "parent_id": 9}]
+    held: list[dict[str, Any]] = [{"id": 3, "parent_id": "2"}, {"id": 9, "parent_id": 8}]
     parents = parents_of(rule, train, held)
     assert [unit_of(rule, row, parents) for row in [*train, *held]] == ["1", "1", "8", "1", "8"]
 

@@ -50,7 +50,8 @@ def tokenizer(template: str | None = CHATML, bos: str | None = "<|im_start|>", w
         raw.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, raw.token_to_id(bos))]
         )
-    fast = PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast
+    fast = make(
         tokenizer_object=raw, bos_token=bos, eos_token="<|im_end|>", pad_token="<|im_end|>", unk_token="<|endoftext|>"
     )
     fast.chat_template = template

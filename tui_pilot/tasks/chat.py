@@ -59,13 +59,6 @@ class Chat:
                 "Change the turns so that the template takes them, or the template.",
             ) from error
 
-    def prompt_ids(self, messages: Sequence[Message], tools: Any = None) -> list[int]:
-        """Ids of everything before the last assistant turn, and the generation prompt: what a server would be asked."""
-        last = _last_answer(messages)
-        text = self.render(messages[: len(messages) if last is None else last], tools, prompt=True)
-        pieces = self.tokens.pieces(text)
-        return [*self._before(pieces), *pieces.ids]
-
     def encode(self, messages: Sequence[Message], train_on: TrainOn, tools: Any = None) -> Encoded:
         """Ids, labels and spans of the whole conversation, not cut."""
         text = self.render(messages, tools)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from tui_pilot.errors import DataError, ModelError
 from tui_pilot.plan.model import Plan
 from tui_pilot.tasks import hf
-from tui_pilot.tasks.base import IGNORE, Batch, Example, NotDefined, Record, Span, Task, shifted_targets
+from tui_pilot.tasks.base import IGNORE, Batch, Example, NotDefined, Record, Span, Task, encode, shifted_targets
 from tui_pilot.tasks.chat import Chat, words_of
 from tui_pilot.tasks.formats.table import LINE, Note, note
 from tui_pilot.tasks.picked_rows import row_number
@@ -213,20 +213,30 @@ class SftTask(Task):
             model = hf.load_adapter(base, folder)
         else:
             planned = self.plan.export.dtype or self.plan.precision
-            model = hf.load_weights(hf.model_folder(str(folder)), self.plan, hf.DTYPES[planned])
+            try:
+                model = hf.load_weights(hf.model_folder(str(folder)), self.plan, hf.DTYPES[planned])
+            except ModelError as error:
+                error.code = {"no_weights": "empty_artifact", "unsafe_model_file": "unsafe_artifact"}.get(
+                    error.code, error.code
+                )
+                raise
         self._use(hf.load_tokenizer(folder, self.plan.model.trust_remote_code))
         return model
 
     def control_inputs(self) -> Batch:
-        """Prompts of the four shortest rows of validation (or train), as a server would be asked."""
-        ids = self._control_ids()
-        return super().collate([{"input_ids": one} for one in ids])
+        """The four shortest rows of validation (or train), whole: their loss and their answers are both compared."""
+        records = self.records("validation") or self.records("train")
+        looked_at = [records[place] for place in range(min(len(records), CONTROL_LOOKED_AT))]
+        shortest = sorted(range(len(looked_at)), key=lambda place: (_size(looked_at[place]), place))[:CONTROL_ROWS]
+        return self.collate([encode(self, looked_at[place]) for place in sorted(shortest)])
 
-    def artifact_prompt_ids(self, folder: Path) -> list[list[int]]:
-        """The control prompts' ids by the tokenizer and template *inside* the artifact."""
+    def artifact_control_inputs(self, folder: Path) -> Batch | None:
+        """The control rows by the tokenizer and template *inside* the artifact; None where it carries no tokenizer."""
+        if not (Path(folder) / "tokenizer_config.json").exists():
+            return None
         other = type(self)(self.plan)
         other._use(hf.load_tokenizer(Path(folder), self.plan.model.trust_remote_code))
-        return other._control_ids()
+        return other.control_inputs()
 
     # -- parts -------------------------------------------------------------------------------------------------------
     @property
@@ -292,21 +302,6 @@ class SftTask(Task):
                 {"role": "assistant", "content": record["completion"]},
             ]
         return None
-
-    def _control_ids(self) -> list[list[int]]:
-        records = self.records("validation") or self.records("train")
-        looked_at = [records[place] for place in range(min(len(records), CONTROL_LOOKED_AT))]
-        shortest = sorted(range(len(looked_at)), key=lambda place: (_size(looked_at[place]), place))[:CONTROL_ROWS]
-        return [self._prompt_ids(looked_at[place])[: self.plan.data.max_length] for place in sorted(shortest)]
-
-    def _prompt_ids(self, record: Record) -> list[int]:
-        messages = self._messages(record)
-        if messages is not None:
-            return self.chat.prompt_ids(messages, record.get("tools"))
-        words = record.get("prompt", record.get("text", ""))
-        if isinstance(words, list):
-            return self.chat.prompt_ids(words)
-        return [*self.tokens.before, *self.tokens.ids(str(words))]
 
     def _check_vocabulary(self, model: nn.Module, folder: Path) -> None:
         """An id without a row in the embedding table would be an index error on a CPU and an assert on a GPU."""
