@@ -47,8 +47,8 @@ CONVERSATION: tuple[tuple[str, str], ...] = (
         "Then the rear cable is the one to change. In order:\n\n1. Shift to the smallest cog, so that the cable hangs "
         "loose.\n2. Cut the crimped end and pull the old cable out of the\n   shifter. Do not force it past the cap.\n"
         "3. Grease the new cable\tand push it through.\n4. Cut the new housing to the old length.\n5. Seat the "
-        "housing, then pull the cable tight by hand and clamp it under the bolt.\n6. Turn the barrel adjuster until the chain "
-        "runs  quietly.",
+        "housing, then pull the cable tight by hand and clamp it under the bolt.\n6. Turn the barrel adjuster until "
+        "the chain runs  quietly.",
     ),
 )
 

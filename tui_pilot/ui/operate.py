@@ -58,11 +58,11 @@ def note(folder: RunFolder, text: str) -> str:
     return "the note is kept with the run; it will stand on the sheet"
 
 
-def sheet(folder: RunFolder, target: Path) -> str:
+def sheet(folder: RunFolder, target: Path, format: str = "md") -> str:
     """Write the selection sheet under a name that was free; where it is, and how to fetch it."""
     from tui_pilot.sheet import write
 
-    path = write.write([folder], target)
+    path = write.write([folder], target, format)
     return f"written: {path}   fetch it: scp {_here()}:{path} ."
 
 

@@ -82,6 +82,11 @@ class Room(Vertical, can_focus=True):
     def can_search(self) -> bool:
         return False
 
+    @property
+    def sheet_format(self) -> str:
+        """The format in which ``e`` writes the sheet from this room."""
+        return "md"
+
     def copied(self) -> str:
         """What ``y`` copies: the selected thing as plain text."""
         return ""

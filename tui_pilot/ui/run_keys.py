@@ -161,7 +161,7 @@ class RunKeys(App[None]):
     def action_sheet(self) -> None:
         folder = self.snapshot.folder
         if self.may("sheet") and folder is not None:
-            self.do(partial(operate.sheet, folder, Path.cwd()))
+            self.do(partial(operate.sheet, folder, Path.cwd(), self.room.sheet_format))
 
     def action_variant(self) -> None:
         loaded = self.snapshot.plan

@@ -15,15 +15,19 @@ ROLES = ("text", "dim", "pass", "warn", "fail", "running", "bar", "head", "rule"
 PALETTES: dict[str, dict[str, int | tuple[int, int]]] = {
     "dark": {
         "ground": 234, "text": 252, "dim": 246, "pass": 114, "warn": 221, "fail": 203, "running": 117, "bar": 244,
+        "trained": (252, 238),
     },
     "light": {
         "ground": 231, "text": 235, "dim": 240, "pass": 22, "warn": 94, "fail": 124, "running": 25, "bar": 244,
+        "trained": (235, 253),
     },
     "high-contrast": {
         "ground": 16, "text": 231, "dim": 250, "pass": 231, "warn": 226, "fail": (16, 231), "running": 117, "bar": 250,
+        "trained": (231, 18),
     },
     "colour-blind": {
         "ground": 234, "text": 252, "dim": 246, "pass": 75, "warn": 221, "fail": 208, "running": 117, "bar": 244,
+        "trained": (252, 238),
     },
 }  # fmt: skip
 THEMES = (*PALETTES, "ansi")
@@ -70,7 +74,7 @@ def _style(theme: str, role: str) -> Style:
         named |= {"running": "cyan", "lost": "red", "bar": "default"}
         return Style(color=named.get(name, "default"), bold=bold, reverse=reverse, underline=underline)
     palette = PALETTES[theme]
-    source = {"head": "text", "rule": "dim", "trained": "text", "lost": "fail"}.get(name, name)
+    source = {"head": "text", "rule": "dim", "lost": "fail"}.get(name, name)
     colour = palette.get(source, palette["text"])
     ground = palette["ground"]
     if isinstance(colour, tuple):

@@ -29,6 +29,7 @@ from tui_pilot.ui.rooms._audit import Survey
 from tui_pilot.ui.rooms._examples_page import PANES, Found, Page
 from tui_pilot.ui.rooms._row_list import EVERY, Key, RowList
 from tui_pilot.ui.snapshot import Snapshot
+from tui_pilot.ui.theme import look_of
 
 
 class Surveyed(Message):
@@ -270,6 +271,11 @@ class ExamplesRoom(Room):
     def _one_pane(self) -> bool:
         return self.compact or self.zoomed
 
+    @property
+    def _beside(self) -> bool:
+        """Whether the source has a pane of its own; in ASCII ↵ and → take two cells, and a third pane would shift."""
+        return self.wide and not self._one_pane and not look_of(self.app).ascii
+
     def _found(self) -> list[Found]:
         audited = self.list.audited if self.list is not None else 0
         return page_of.reasons_of(self.snapshot.state.row("examples"), self.survey, audited)
@@ -278,7 +284,7 @@ class ExamplesRoom(Room):
         row = self.list.tokens() if self.list is not None else None
         if row is None or self.list is None:
             return []
-        beside = self.wide and not self._one_pane
+        beside = self._beside
         width = page_of.token_width(self.size.width, self._one_pane, beside)
         key = (self.list.number(self.list.at), width, self.view, self.unfolded, beside)
         if self._token_lines is None or self._token_lines[0] != key:
@@ -289,8 +295,9 @@ class ExamplesRoom(Room):
     def _deep(self) -> int:
         """Lines of the longer of tokens and source; both scroll together."""
         row = self.list.tokens() if self.list is not None else None
-        beside = row is not None and self.wide and not self._one_pane
-        source = len(_tokens.comparison(row, (self.size.width - 49) // 3)) if row is not None and beside else 0
+        source = 0
+        if row is not None and self._beside:
+            source = len(_tokens.comparison(row, (self.size.width - page_of.left_width(self.size.width)) // 3))
         return max(len(self._lines()), source)
 
     def _rows_room(self) -> int:
@@ -326,7 +333,7 @@ class ExamplesRoom(Room):
             view=self.view,
             pane=self.pane,
             words=listed.key[1],
-            wide=self.wide and not self._one_pane,
+            wide=self._beside,
             classes=tuple(each for each in facts.get("classes") or () if isinstance(each, Mapping)),
             max_length=plan.data.max_length if plan is not None else None,
         )

@@ -65,7 +65,7 @@ class SheetRoom(Room):
 
     def __init__(self) -> None:
         super().__init__()
-        self.format = "md"
+        self.form = "md"
         self.sheet: Sheet | None = None
         self.problem = ""
         self.pane = "preview"
@@ -107,7 +107,7 @@ class SheetRoom(Room):
         said = f"{plural(found, 'configuration')}, {retained} retained"
         sign, role = ("✓", "pass") if retained else ("✗", "fail")
         questions = len(document["open"])
-        name = write.free_name(document, Path.cwd(), self.format)
+        name = write.free_name(document, Path.cwd(), self.form)
         asked: Line = ((f"   ! {plural(questions, 'open question')}", "warn"),) if questions else ()
         tail = f"   preview of {name}, as e writes it"
         return ((f" {sign} ", role), (said, f"{role}+bold" if not retained else "text"), *asked, (tail, "text"))
@@ -121,6 +121,10 @@ class SheetRoom(Room):
             ("tab", "side" if self.pane == "preview" else "preview"),
             ("z", "zoom"),
         ]
+
+    @property
+    def sheet_format(self) -> str:
+        return self.form
 
     def can_search(self) -> bool:
         return self.sheet is not None
@@ -137,7 +141,7 @@ class SheetRoom(Room):
             return ""
         if self.pane == "side":
             return "\n".join(paint.plain(each).rstrip() for each in self._side(100))
-        return "\n".join(self.sheet.lines[self.format])
+        return "\n".join(self.sheet.lines[self.form])
 
     def back(self) -> bool:
         if self.zoomed:
@@ -156,7 +160,7 @@ class SheetRoom(Room):
     def action_move(self, across: int, down: int) -> None:
         if across:
             formats = write.FORMATS
-            self.format = formats[(formats.index(self.format) + across) % len(formats)]
+            self.form = formats[(formats.index(self.form) + across) % len(formats)]
             self.tops["preview"] = 0
         self._scroll(self.tops[self.pane] + down)
 
@@ -225,12 +229,12 @@ class SheetRoom(Room):
             return []
         if pane == "side":
             return self._side(self.size.width if self._one_pane else self._side_width())
-        return _sheet_page.preview(self.sheet.lines[self.format], self.words)
+        return _sheet_page.preview(self.sheet.lines[self.form], self.words)
 
     def _find(self, start: int) -> None:
         if self.sheet is None:
             return
-        lines = self.sheet.lines[self.format]
+        lines = self.sheet.lines[self.form]
         wanted = self.words.casefold()
         places = [n for n, text in enumerate(lines) if wanted in text.casefold()]
         after = [n for n in places if n >= start]
@@ -260,7 +264,7 @@ class SheetRoom(Room):
                 [paint.EMPTY, *(((" " + text, "text"),) for text in paint.wrap(self._why_empty(), width - 2))], 0
             )
             return
-        word = {"md": "markdown", "json": "JSON"}[self.format]
+        word = {"md": "markdown", "json": "JSON"}[self.form]
         if self._one_pane:
             title = f"preview, {word}" if self.pane == "preview" else "what decides"
             target.write(self._pane(self.pane, width, title)[:height], 0)
