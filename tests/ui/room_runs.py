@@ -12,8 +12,9 @@ from textual.app import App, ComposeResult
 from textual.events import Resize
 
 from tui_pilot.events.schema import PHASES
+from tui_pilot.plan.document import to_document
 from tui_pilot.plan.load import LoadedPlan
-from tui_pilot.plan.model import Batch, Budget, Data, Launch, Optimizer, Plan, as_json
+from tui_pilot.plan.model import Batch, Budget, Data, Launch, Optimizer, Plan
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.store.state import RunState, fold
 from tui_pilot.ui.lines import Lines
@@ -234,7 +235,7 @@ def whole_run(
     folder = RunFolder(root / "20261201-193200-llama8b-lora-77c1")
     folder.events.mkdir(parents=True)
     folder.run_file.write_text(json.dumps({"schema": 1, "run": folder.id, "kind": "pilot", "name": plan.name}))
-    folder.plan_file.write_text(json.dumps({"schema": 1, "folder": str(root), "plan": as_json(plan)}))
+    folder.plan_file.write_text(json.dumps(to_document(loaded(plan))))
     base = {"v": 1, "at": "2026-12-01T19:32:10.000Z", "mono": 10.0, "rank": 0}
     events: list[dict[str, Any]] = [{**base, "kind": "run_started", "run": folder.id, "name": plan.name}]
     events += [

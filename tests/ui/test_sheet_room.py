@@ -108,7 +108,7 @@ async def test_below_112_columns_one_pane_at_a_time(tmp_path: Path) -> None:
     app = app_on(whole_run(tmp_path))
     async with app.run_test(size=(80, 21)) as pilot:
         await settled(app, pilot)
-        assert "preview, markdown" in app.text() and "what decides" not in app.text()
+        assert "preview, markdown" in app.text() and "which GPUs fit ──" not in app.text()
         assert all(len(line) <= 80 and "…" not in line for line in app.text().splitlines())
         await pilot.press("tab")
         await settled(app, pilot)

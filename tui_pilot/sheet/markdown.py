@@ -19,7 +19,8 @@ Json = Mapping[str, Any]
 
 WIDTH = 80
 _SPECIAL = re.compile(r"([\\`*<>\[\]|~&$])")
-_BLANK = re.compile(r" (?!(?:[KMG]i)?B\b)")  # a number keeps its unit
+# A number keeps its unit, and a word the number that ends the phrase.
+_BLANK = re.compile(r" (?!(?:[KMG]i)?B\b|\d+(?:\.\d+)?(?:$|[;,]))")
 _LEADING = re.compile(r"^(\s*)([#+=-]|\d+[.)])(?=\s|$)")
 
 

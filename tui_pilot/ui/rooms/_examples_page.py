@@ -176,7 +176,7 @@ def reason_lines(page: Page, width: int, most: int) -> list[Line]:
     """The list of reasons, a window of ``most`` lines around the selected one."""
     focused = page.pane == "reasons"
     out = [
-        paint.rule(PANE_TITLE["reasons"], "", width, "running" if focused else "head"),
+        paint.rule(PANE_TITLE["reasons"], _tab(page, width, "rows"), width, "running" if focused else "head"),
         ((paint.left("   reason", width - 15) + paint.right("rows", 7) + paint.left(" verdict", 8), "dim"),),
     ]
     start = max(0, min(page.reason_at - most // 2, len(page.found) - most))
@@ -185,6 +185,11 @@ def reason_lines(page: Page, width: int, most: int) -> list[Line]:
     if len(page.found) == 1 and page.survey is not None and page.row.verdict not in (None, "running"):
         out.append((("   no reason was found in any row", "dim"),))
     return out
+
+
+def _tab(page: Page, width: int, to: str) -> str:
+    """Where ``tab`` goes, said while one pane is shown alone."""
+    return f"tab: {to}" if width == page.width else ""
 
 
 def _reason_line(page: Page, number: int, width: int, focused: bool) -> Line:
@@ -213,7 +218,7 @@ def row_lines(page: Page, width: int, height: int) -> list[Line]:
     if width >= 60 and page.reason.code is not None:
         title = f"{page.reason.code}: {title}"
     out: list[Line] = [
-        paint.rule(title + ordered, "", width, "running" if focused else "head"),
+        paint.rule(title + ordered, _tab(page, width, "tokens"), width, "running" if focused else "head"),
         ((paint.left("   row", width - 31) + paint.right("tokens", 8) + "  trained on    lost", "dim"),),
     ]
     shown = max(0, height - 3)

@@ -252,7 +252,8 @@ class SheetRoom(Room):
         shown = content[top : top + self._room()]
         place = f"{top + 1}–{top + len(shown)} of {len(content)}" if len(content) > self._room() else ""
         role = "running" if pane == self.pane and not self._one_pane else "head"
-        return [paint.rule(title, place, width, role), *shown]
+        tab = ("tab: what decides" if pane == "preview" else "tab: preview") if self._one_pane else ""
+        return [paint.rule(title, "   ".join(part for part in (tab, place) if part), width, role), *shown]
 
     def _draw(self) -> None:
         width, height = self.size.width, self.size.height
