@@ -45,9 +45,10 @@ class Recording:
         self.mono += seconds
 
     def emit(self, source: str, kind: str, **fields: Any) -> None:
-        writer = self.writers.setdefault(source, Writer(self.folder.events, source))
+        if source not in self.writers:
+            self.writers[source] = Writer(self.folder.events, source)
         at = datetime.fromtimestamp(self.now, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        writer.emit(kind, at=at, mono=round(self.mono, 4), **fields)
+        self.writers[source].emit(kind, at=at, mono=round(self.mono, 4), **fields)
 
     def close(self) -> None:
         for writer in self.writers.values():
@@ -61,6 +62,7 @@ class Recording:
         phase: str,
         seconds: float,
         memory: list[dict[str, Any]] | None = None,
+        *,
         verdict: str = "pass",
         reasons: list[dict[str, Any]] | None = None,
         parts: dict[str, Any] | None = None,
@@ -190,7 +192,8 @@ def finished_demo(runs: Path, name: str = "demo-3f9a") -> RunFolder:
                 rec.wait(0.2)
                 rec.emit(
                     "train.rank0", schema.UPDATE, stage="train", phase="batch", update=update,
-                    loss=round(4.1 * 0.87**update + 0.4, 4), lr=round(1e-4 * min(1, update / 4), 8), rows=16, seconds=0.21,
+                    loss=round(4.1 * 0.87**update + 0.4, 4), lr=round(1e-4 * min(1, update / 4), 8), rows=16,
+                    seconds=0.21,
                 )  # fmt: skip
         rec.ended(phase, seconds, **facts)
     rec.stage_over(stage)
@@ -202,10 +205,11 @@ def finished_demo(runs: Path, name: str = "demo-3f9a") -> RunFolder:
 def _gpu_files(made: RunFolder, used: float) -> None:
     lines: list[dict[str, Any]] = []
     for n in range(8):
-        lines.append({"kind": "gpu", "gpu": f"GPU-{n}", "index": n, "name": "NVIDIA H100 80GB HBM3",
-                      "total": int(79.6 * GIB), "usable": USABLE, "error": None})  # fmt: skip
-        lines.append({"kind": "sample", "gpu": f"GPU-{n}", "mono": 1.0, "time": 1.0, "used": int((used - n % 2 * 0.1) * GIB),
-                      "util": 97 - n % 2, "power_w": 640.0, "temperature": 58 + n})  # fmt: skip
+        key, total, now = f"GPU-{n}", int(79.6 * GIB), int((used - n % 2 * 0.1) * GIB)
+        what = {"index": n, "name": "NVIDIA H100 80GB HBM3", "total": total, "usable": USABLE, "error": None}
+        sensors = {"util": 97 - n % 2, "power_w": 640.0, "temperature": 58 + n}
+        lines.append({"kind": "gpu", "gpu": key, **what})
+        lines.append({"kind": "sample", "gpu": key, "mono": 1.0, "time": 1.0, "used": now, **sensors})
     (made.samples / "devices.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

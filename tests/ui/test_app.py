@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import recorded
 
-from tests.ui import recorded
 from tui_pilot.events import schema
 from tui_pilot.events.writer import Writer
 from tui_pilot.plan.load import default_demo

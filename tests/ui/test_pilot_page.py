@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import recorded
 from rich.color import Color
 
-from tests.ui import recorded
 from tui_pilot.events.reader import Reader
 from tui_pilot.plan.load import default_demo
 from tui_pilot.run_folder import RunFolder

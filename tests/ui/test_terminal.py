@@ -13,8 +13,8 @@ from pathlib import Path
 import pexpect
 import pyte
 import pytest
+import recorded
 
-from tests.ui import recorded
 from tui_pilot.events import schema
 from tui_pilot.events.writer import Writer
 from tui_pilot.run_folder import RunFolder, drop_lock

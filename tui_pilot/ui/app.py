@@ -92,7 +92,7 @@ class PilotApp(RunKeys):
         notice: str | None = None,
     ) -> None:
         no_color = os.environ.get("NO_COLOR")
-        super().__init__()
+        super().__init__(ansi_color=True)  # roles are 256-colour numbers: sent as they are, short and exact
         if no_color is not None:
             os.environ["NO_COLOR"] = no_color  # Textual takes it away; a pilot started from here must see it
         self.animation_level = "none"

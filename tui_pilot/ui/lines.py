@@ -74,8 +74,13 @@ class Lines(Widget):
         self._shown[y] = content
         width = self.size.width
         look: Look = look_of(self.app)
-        spans = paint.fit(content, width)
-        segments = [Segment(look.glyphs(text), look.style(role)) for text, role in spans if text]
+        segments: list[Segment] = []
+        for text, role in paint.fit(content, width):
+            style = look.style(role)
+            if segments and segments[-1].style == style:  # one run of cells, one colour sequence
+                segments[-1] = Segment(segments[-1].text + look.glyphs(text), style)
+            elif text:
+                segments.append(Segment(look.glyphs(text), style))
         return Strip(segments).adjust_cell_length(width, look.style("text"))
 
     def on_resize(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from tui_pilot.events.schema import PHASES
+from tui_pilot.events.schema import PHASES, PHASES_OF
 from tui_pilot.run_folder import short_id
 from tui_pilot.text import ago, duration, plural
 from tui_pilot.ui import paint
@@ -101,9 +101,8 @@ def _running(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
     state = snapshot.state
     row = state.running_row
     if row is None:
-        stage = f"stage {state.stage.name} starts" if state.stage else "between two stages"
         done = sum(each.verdict is not None for each in state.rows)
-        place = f"{done}/{len(PHASES)} {stage}"
+        place = f"{done}/{len(PHASES)} {_between(snapshot)}"
     else:
         place = f"{PHASES.index(row.phase) + 1}/{len(PHASES)} {row.phase}"
         said = progress_text(row)
@@ -115,6 +114,17 @@ def _running(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
         place += f"   {state.queued}"
     elapsed = max(0.0, snapshot.now_mono - state.started_mono) if state.started_mono is not None else None
     return "►", "running", "RUNNING", ((place, "text"),), clock(elapsed)
+
+
+def _between(snapshot: Snapshot) -> str:
+    """What goes on while no phase is open."""
+    state = snapshot.state
+    if state.stage is None:
+        return "the next stage is prepared" if any(row.verdict for row in state.rows) else "the first stage is prepared"
+    own = [state.row(phase).verdict for phase in PHASES_OF.get(state.stage.name, ())]
+    if not any(own):
+        return f"stage {state.stage.name} starts"
+    return f"stage {state.stage.name} " + ("ends" if all(own) else "goes on")
 
 
 def _lost(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span, ...], str]:

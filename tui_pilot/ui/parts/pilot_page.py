@@ -277,6 +277,8 @@ def _cpu_lines(page: Page) -> list[Line]:
     """No GPU: the sentence, then what the CPU run took, the selected phase against the highest of the run."""
     snapshot, row = page.snapshot, page.row
     legend = f"{row.phase} against the highest of the run" if row.memory else f"{row.phase} measured no memory"
+    if row.running:
+        legend = f"{row.phase} so far; its peak comes at its end"
     lines = [paint.rule("memory of the CPU run", legend, page.width)]
     lines.append(((f" {snapshot.gpus_why or gpu.NO_ACCELERATOR}", "text"),))
     for counter, name in (("allocated_peak", "allocated"), ("host_peak", "host")):
@@ -285,7 +287,7 @@ def _cpu_lines(page: Page) -> list[Line]:
         )
         if not highest[0]:
             continue
-        here = units.peak(row, counter)
+        here = units.peak(row, counter) if not row.running else units.so_far(row, counter)
         unit = units.unit_for([highest[0]])
         width = max(8, min(gpu.MAX_BAR, page.width - 52))
         filled = paint.bar((here or 0) / highest[0], width).ljust(width)

@@ -40,6 +40,12 @@ def peak(row: Row, counter: str) -> int | None:
     return max(found, default=None)
 
 
+def so_far(row: Row, counter: str) -> int | None:
+    """The highest over the parts of a running phase that already ended."""
+    parts = [part.get(counter) for part in row.parts.values() if isinstance(part, Mapping)]
+    return max((value for value in parts if isinstance(value, int)), default=None)
+
+
 def on_gpu(rows: Iterable[Row]) -> bool:
     """Whether any phase so far was measured on a CUDA device."""
     return any(str(rank.get("device", "")).startswith("cuda") for row in rows for rank in row.memory)
