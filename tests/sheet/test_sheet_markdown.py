@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sheet_documents import PLAN, reason, row, shown
@@ -18,7 +19,7 @@ from tui_pilot.sheet.write import FORMATS, file_name, free_name, text, write_doc
 HOSTILE = "[/x] [INST] <script>a|b</script> `code` **bold** \x1b[31mred\x1b[0m \x1b]0;title\x07 \u202ereversed # head"
 
 
-def failed() -> dict:
+def failed() -> dict[str, Any]:
     show = shown(run="20261201-190000-llama8b-full-3f9a")
     show["state"], show["verdict"] = "failed", "fail"
     row(show, "first_step").update(
@@ -28,7 +29,7 @@ def failed() -> dict:
 
 
 @pytest.mark.parametrize("shows", [[shown()], [shown("cpu")], [shown(), failed()], [failed()], []])
-def test_no_line_is_wider_than_a_terminal_and_tables_are_even(shows: list[dict]) -> None:
+def test_no_line_is_wider_than_a_terminal_and_tables_are_even(shows: list[dict[str, Any]]) -> None:
     lines = render(from_shown(shows)).splitlines()
     assert max(cells(line) for line in lines) <= 80
     widths = [

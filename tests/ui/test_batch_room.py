@@ -62,6 +62,18 @@ async def test_a_changed_batch_is_another_experiment_and_can_be_kept() -> None:
         assert "The effective batch is the same: 16 rows an update." in app.text()
 
 
+async def test_80_columns_lose_no_figure() -> None:
+    app = app_on()
+    async with app.run_test(size=(80, 21)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("down", "enter", "4", "enter")
+        await settled(app, pilot)
+        shown = app.text()
+        for name in ("effective batch", "updates", "warm-up", "examples seen", "last update", "trained tokens"):
+            assert name in shown, name
+        assert "! B is another experiment than A. Keep 16: accumulation 8 (key = sets it)." in shown
+
+
 async def test_three_times_seven_on_two_gpus() -> None:
     app = app_on(dataclasses.replace(PLAN, batch=Batch(3, 7), launch=Launch(processes=2)))
     async with app.run_test(size=(80, 21)) as pilot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from room_runs import (
@@ -38,7 +39,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return examples_run(tmp_path_factory.mktemp("big"), rows=100_000)
 
 
-def app_on(folder: RunFolder | None, rows: int = 100_000, **facts: object) -> RoomApp:
+def app_on(folder: RunFolder | None, rows: int = 100_000, **facts: Any) -> RoomApp:
     state = examples_state(rows, **facts)
     return RoomApp(ExamplesRoom(), Snapshot(state=state, folder=folder, plan=loaded()))
 

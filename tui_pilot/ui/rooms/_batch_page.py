@@ -43,12 +43,14 @@ class Page:
 
 
 def draw(page: Page) -> list[Line]:
-    """The room; where it is low, the last line of the comparison goes, then the picture, then more."""
+    """The room; where it is low, the picture and what is not about the batch itself are left out."""
     a, b = sides_of.solve(page.sides.a), sides_of.solve(page.sides.b)
     top = settings(page)
     follows = [paint.rule("what follows", "", page.width), *follow_lines(page, a, b)]
     picture = picture_lines(page, b) if page.picture else []
     said = [paint.rule("", "", page.width), *said_lines(page, a, b)]
+    if len(top) + len(follows) + len(said) > page.height:
+        said = [said[0], *said_lines(page, a, b, short=True)]
     room = page.height - len(top) - len(said)
     if len(follows) - 1 + len(picture) > room:
         picture = []
@@ -222,8 +224,8 @@ def _boxes(sizes: list[int], room: int) -> str:
     return f"[{sizes[0]}][{sizes[0]}] ... [{sizes[-1]}] {len(sizes)} of them"
 
 
-def said_lines(page: Page, a: Outcome, b: Outcome) -> list[Line]:
-    """What the difference means, and what would keep the question."""
+def said_lines(page: Page, a: Outcome, b: Outcome, short: bool = False) -> list[Line]:
+    """What the difference means, and what would keep the question; ``short`` says only that."""
     out: list[Line] = []
 
     def add(sign: str, role: str, text: str) -> None:
@@ -234,17 +236,19 @@ def said_lines(page: Page, a: Outcome, b: Outcome) -> list[Line]:
         if isinstance(found, PlanError):
             add("✗", "fail", f"{name}: {found.text} {found.advice}")
     if isinstance(a, BatchAnswer) and isinstance(b, BatchAnswer):
-        _compare(page.sides, a, b, add)
-    if page.counted:
+        _compare(page.sides, a, b, add, short)
+    if page.counted and not short:
         add(" ", "text", page.counted)
     return out
 
 
-def _compare(sides: Sides, a: BatchAnswer, b: BatchAnswer, add: Callable[[str, str, str], None]) -> None:
+def _compare(sides: Sides, a: BatchAnswer, b: BatchAnswer, add: Callable[[str, str, str], None], short: bool) -> None:
     if sides.same:
         add("✓", "pass", "B is A: nothing is changed yet. ←→ changes the field, enter types a number, tab goes to A.")
         return
-    if a.effective_batch != b.effective_batch:
+    if a.effective_batch != b.effective_batch and short:
+        add("!", "warn", f"B is another experiment than A. {_keep(sides, a)}")
+    elif a.effective_batch != b.effective_batch:
         rows = _ratio(a.effective_batch, b.effective_batch)
         steps = _ratio(a.updates, b.updates)
         averaged = f"averages {count(b.effective_batch)} rows, {rows}" if rows else f"averages {b.effective_batch} rows"
@@ -255,7 +259,7 @@ def _compare(sides: Sides, a: BatchAnswer, b: BatchAnswer, add: Callable[[str, s
         add("✓", "pass", f"The effective batch is the same: {plural(a.effective_batch, 'row')} an update.")
         if a.updates != b.updates or a.examples_seen != b.examples_seen:
             add("!", "warn", "The runs still differ: in updates or in the rows they see, as listed above.")
-    if sides.a.micro != sides.b.micro:
+    if sides.a.micro != sides.b.micro and not short:
         word = "less" if sides.b.micro < sides.a.micro else "more"
         add(" ", "text", f"Memory follows the microbatch, not the accumulation: B needs {word} for it than A.")
 

@@ -127,7 +127,7 @@ class BatchRoom(Room):
             self.typed = self.typed[:-1]
         elif self._may_stand(character):
             self.typed += character
-        self._draw()
+        self._changed()
 
     def _may_stand(self, character: str) -> bool:
         typed = self.typed or ""
@@ -158,11 +158,11 @@ class BatchRoom(Room):
         self.at = max(0, min(len(FIELDS) - 1, self.at + down))
         if across:
             self.sides = _batch_sides.change(self.sides, self.side, self._field, across)
-        self._draw()
+        self._changed()
 
     def action_jump(self, end: int) -> None:
         self.at = 0 if end < 0 else len(FIELDS) - 1
-        self._draw()
+        self._changed()
 
     def action_page(self, down: int) -> None:
         """Twice as much, or half."""
@@ -173,7 +173,7 @@ class BatchRoom(Room):
         now = side.amount if field == "amount" else getattr(side, field)
         wanted = now * 2 if down < 0 else max(1, now // 2)
         self.sides = _batch_sides.enter(self.sides, self.side, field, wanted)
-        self._draw()
+        self._changed()
 
     def action_enter(self) -> None:
         if self.sides is None:
@@ -182,28 +182,35 @@ class BatchRoom(Room):
             self.typed = ""
         else:
             self.sides = _batch_sides.change(self.sides, self.side, self._field, 1)
-        self._draw()
+        self._changed()
 
     def action_next_pane(self) -> None:
         self.side = "a" if self.side == "b" else "b"
-        self._draw()
+        self._changed()
 
     def action_hold(self) -> None:
         """Hold the next quantity constant."""
         if self.sides is not None:
             self.sides = _batch_sides.hold_next(self.sides)
-            self._draw()
+            self._changed()
 
     def action_keep(self) -> None:
         """B's accumulation so that its effective batch is A's."""
         if self.sides is not None:
             self.sides = _batch_sides.keep_batch(self.sides)
-            self._draw()
+            self._changed()
 
     def on_resize(self) -> None:
         self._draw()
 
     # Drawing.
+
+    def _changed(self) -> None:
+        """Draw the room and, in an app that has one, the line above it: it compares the two batches."""
+        self._draw()
+        frame = getattr(self.app, "show_frame", None)
+        if callable(frame):
+            frame()
 
     def _counted(self) -> str:
         """What the batch gate of this run said, in one line."""

@@ -162,6 +162,9 @@ class SheetRoom(Room):
             formats = write.FORMATS
             self.form = formats[(formats.index(self.form) + across) % len(formats)]
             self.tops["preview"] = 0
+            frame = getattr(self.app, "show_frame", None)
+            if callable(frame):  # the line above names the file that e writes
+                frame()
         self._scroll(self.tops[self.pane] + down)
 
     def action_page(self, down: int) -> None:
