@@ -139,7 +139,8 @@ def hints(snapshot: Snapshot, room: Sequence[Hint], can: Sequence[str]) -> list[
         out.append((3, ("n", "note")))
     if "sheet" in allowed:
         out.append((3, ("e", "sheet")))
-    out += [(5 + n, hint) for n, hint in enumerate(room)]
+    closes = any(key == "esc" for key, _ in room)  # something is open: how to close it comes before all else
+    out += [((1 if closes else 5) + n, hint) for n, hint in enumerate(room)]
     if "search" in allowed:
         out.append((8, ("/", "filter")))
     out.append((9, ("y", "copy")))

@@ -99,7 +99,7 @@ class PilotApp(RunKeys):
         self.runs = runs
         self.plan = plan
         self.look = look or Look()
-        self.snapshot = Snapshot(plan=plan)
+        self.snapshot = Snapshot(plan=plan, folder=folder)
         self.starting = False
         self._notice = notice
         self._first_folder = folder
@@ -166,7 +166,8 @@ class PilotApp(RunKeys):
         self._show()
 
     def _second(self) -> None:
-        self.snapshot = replace(self.snapshot, now_mono=time.monotonic(), now=time.time())
+        if self.snapshot.now_mono:  # a snapshot came: until then there is nothing to count from
+            self.snapshot = replace(self.snapshot, now_mono=time.monotonic(), now=time.time())
         self._show()
 
     def _show(self) -> None:

@@ -137,6 +137,10 @@ class Feed:
                 self._samples.poll()
             self._nvml.want(not self._live)
         self._maybe_publish(now)
+        if self._folder is not None and not self._plan_read:  # after the first paint: reading a plan loads much
+            self._plan_read = True
+            self._run_plan = _plan_of(self._folder)
+            self._publish(now)
 
     def _check_life(self) -> None:
         """The lock is asked before the log is read: a supervisor writes its last word before it lets go."""
@@ -145,9 +149,6 @@ class Feed:
             self._live = False
             return
         self._live = is_live(folder)
-        if not self._plan_read:
-            self._plan_read = True
-            self._run_plan = _plan_of(folder)
         if not self._want_keys:
             return
         if self._holds_keys:

@@ -95,6 +95,12 @@ class Room(Vertical, can_focus=True):
         """Close what is on top (an unfolded row, a zoom, a filter); False if nothing was open."""
         return False
 
+    def keys_changed(self) -> None:
+        """Other keys work now than before: the last line is written again at once, not with the next second."""
+        write = getattr(self.app, "show_frame", None)
+        if write is not None:
+            write()
+
     # Keys of the room; a subclass overrides what it has.
 
     def action_move(self, across: int, down: int) -> None:

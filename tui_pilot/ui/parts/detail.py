@@ -188,13 +188,13 @@ def _value(value: Any, full: bool) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.6g}"
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(item, int) for item in value) and len(value) <= 4:
             return " x ".join(f"{item:,}" for item in value)
         limit = 40 if full else 3
         more = f", {len(value) - limit:,} more" if len(value) > limit else ""
-        return ", ".join(str(item) for item in value[:limit]) + more
+        return ", ".join(_value(item, full) if isinstance(item, float) else str(item) for item in value[:limit]) + more
     if isinstance(value, Mapping):
         if not full:
             return ""

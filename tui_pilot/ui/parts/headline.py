@@ -26,10 +26,12 @@ def headline(snapshot: Snapshot, width: int) -> Line:
         who = f" (pid {snapshot.keys_pid})" if snapshot.keys_pid else ""
         place = tuple((text.split(",")[0], each) for text, each in place)
         place = (*place, (f"   READ-ONLY, another screen has the keys{who}", "warn"))
-    pad = " " * max(1, (9 if short else 10) - len(word)) if word in ("READY", "RUNNING", "STARTING") else " "
+    pad = " " * max(1, (9 if short else 10) - len(word)) if word in ("READY", "RUNNING", "STARTING", "OPENING") else " "
     spans: list[Span] = [(name, "text"), (f"{sign} ", role), (word, _capital_role(role)), (pad, "text"), *place]
-    used = paint.width_of(tuple(spans))
-    room = width - used - paint.width_of(((time, "text"),)) - 2
+    taken = paint.width_of(((time, "text"),)) + 2
+    if width - paint.width_of(tuple(spans)) - taken < 1 and len(place) > 1 and not snapshot.read_only:
+        spans.pop()  # the counts: the rows below say them too
+    room = width - paint.width_of(tuple(spans)) - taken
     if room < 1 and word in ("LOST", "READY"):
         return tuple(spans)
     if room < 1 and time:
@@ -63,7 +65,7 @@ def _parts(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span, 
     if snapshot.lost:
         return _lost(snapshot, short)
     if state.state == "running":
-        return _running(snapshot)
+        return _running(snapshot, short)
     ended = _took(snapshot)
     if state.state == "stopped":
         kept = plural(sum(row.verdict not in (None, "not_run") for row in state.rows), "row")
@@ -86,6 +88,8 @@ def _before(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span,
     if snapshot.lost:
         why = "its supervisor never began: look into logs/ of the run folder"
         return "?", "fail", "LOST", ((f"before the first phase: {why}", "fail"),), ""
+    if snapshot.folder is not None and not snapshot.now_mono:
+        return "·", "dim", "OPENING", (("the run is being read", "text"),), ""
     if snapshot.folder is not None:
         return "►", "running", "STARTING", (("the supervisor starts", "text"),), ""
     if snapshot.plan is None:
@@ -97,7 +101,7 @@ def _before(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span,
     return "·", "dim", "READY", ((text, "text"),), "r runs it"
 
 
-def _running(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
+def _running(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span, ...], str]:
     state = snapshot.state
     row = state.running_row
     if row is None:
@@ -109,7 +113,7 @@ def _running(snapshot: Snapshot) -> tuple[str, str, str, tuple[Span, ...], str]:
         place += f", {said}" if said else ""
     silent = snapshot.now_mono - state.last_mono if state.last_mono is not None else 0.0
     if QUIET_S <= silent < 1e6:
-        place = place.split(",")[0] + f", no event for {silent:.0f} s, process alive"
+        place = place.split(",")[0] + f", no event for {silent:.0f} s, {'' if short else 'process '}alive"
     if state.queued:
         place += f"   {state.queued}"
     elapsed = max(0.0, snapshot.now_mono - state.started_mono) if state.started_mono is not None else None

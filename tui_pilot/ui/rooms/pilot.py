@@ -119,6 +119,7 @@ class PilotRoom(Room):
     def action_enter(self) -> None:
         self.pane, self.first = ("detail" if self.pane is None else None), 0
         self._draw()
+        self.keys_changed()
 
     def action_zoom(self) -> None:
         self.action_enter()
@@ -128,6 +129,7 @@ class PilotRoom(Room):
         self.pane = panes[0] if self.pane is None else panes[(panes.index(self.pane) + 1) % len(panes)]
         self.first = 1 << 30 if self.pane == "events" else 0
         self._draw()
+        self.keys_changed()
 
     def on_resize(self) -> None:
         self._draw()
@@ -142,6 +144,7 @@ class PilotRoom(Room):
         self.selected = max(0, min(len(PHASES) - 1, number))
         self.following = False
         self._draw()
+        self.keys_changed()
 
     def _see_from(self, number: int) -> None:
         last = max(0, len(self._pane_content()) - max(1, self.size.height - 1))
