@@ -13,15 +13,15 @@ from torch import nn
 from torch.nn import functional
 
 from tui_pilot.errors import DataError, PlanError
-from tui_pilot.plan.model import Held, Plan
+from tui_pilot.plan.model import Plan
 from tui_pilot.tasks.base import IGNORE, Batch, Example, NotDefined, Record, Span, Task
-from tui_pilot.tasks.formats import Table, read
-from tui_pilot.tasks.formats.table import Note
+from tui_pilot.tasks.formats.table import LINE, Note
 from tui_pilot.tasks.formats.tables import column_key
 from tui_pilot.tasks.labels import Labelled, LabelTable, Problem, build_labels, read_label
-from tui_pilot.tasks.picked_rows import PickedRows, row_number
-from tui_pilot.tasks.text_classifier import PAD, START, TextClassifier, byte_ids, byte_text
-from tui_pilot.tasks.units import Parents, held_out, parents_of, unit_of
+from tui_pilot.tasks.picked_rows import row_number
+from tui_pilot.tasks.splits import SplitFiles
+from tui_pilot.tasks.text_classifier import PAD, START, TextClassifier, byte_ids, byte_pieces, byte_text
+from tui_pilot.tasks.units import Parents, parents_of, unit_of
 
 if TYPE_CHECKING:
     from tui_pilot.tasks.sequence_model import SequenceModel
@@ -41,7 +41,7 @@ class ClassificationTask(Task):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self._tables: dict[str, Table] = {}
+        self.files = SplitFiles(plan)
         unknown = sorted(set(plan.options) - set(SIZES)) if plan.model.path is None else []
         if unknown:
             allowed = f"Known for the small classifier: {', '.join(SIZES)}."
@@ -49,33 +49,25 @@ class ClassificationTask(Task):
 
     # -- data ------------------------------------------------------------------------------------------------------
     def records(self, split: str) -> Sequence[Record]:
-        """Rows in file order. Where the plan holds out a part of train, whole units go to validation."""
-        held = self.plan.data.validation
-        if isinstance(held, Held) and split in ("train", "validation"):
-            return PickedRows(self.table("train").records, self._sides[split == "validation"])
-        path = getattr(self.plan.data, split, None)
-        return self.table(split).records if isinstance(path, str) else []
+        return self.files.records(split)
 
-    def table(self, split: str) -> Table:
-        """The file of a split as it was read, with the reader's notes."""
-        if split not in self._tables:
-            data = self.plan.data
-            path = getattr(data, split, None)
-            if not isinstance(path, str):
-                raise PlanError("missing: a classifier needs rows.", "Name a file: train.csv", key=f"data.{split}")
-            self._tables[split] = read(
-                path, format=data.format, columns=data.columns, header=data.header, quoting=data.quoting
-            )
-        return self._tables[split]
+    def file_notes(self) -> list[Note]:
+        """What reading the files and making the label table noticed: nothing wrong, but worth showing."""
+        found: list[Note] = []
+        for split in ("train", "validation", "test"):
+            found += [one for one in self.files.notes(split) if one not in found]
+        return found + self.labels.notes
 
-    def notes(self) -> list[Note]:
-        """What the readers and the label table noticed: nothing wrong, but worth showing."""
-        labels = self.labels
-        return [note for table in self._tables.values() for note in table.notes] + labels.notes
+    def faults(self, split: str) -> list[DataError]:
+        """Every row of the split's file that cannot be read; reads the whole file."""
+        return self.files.faults(split)
 
     def row_id(self, record: Record) -> str | int | None:
         own = super().row_id(record)
-        return own if own not in (None, "") else row_number(record)
+        if own in (None, "") and row_number(record) is not None:
+            # both sides come from one file: numbers within a side would make different rows look the same
+            return f"line-{record[LINE]}"
+        return None if own == "" else own
 
     def unit(self, record: Record) -> Any:
         rule = self.plan.data.unit
@@ -104,7 +96,7 @@ class ClassificationTask(Task):
     def special_ids(self) -> dict[str, Any]:
         if self.model is not None:
             return self.model.special_ids()
-        return {"bos": START, "end": None, "pad": PAD}
+        return {"bos": START, "end": None, "pad": PAD, "bos_count": [1]}
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Padded ids and one label a row; a label outside the classes is -100 here."""
@@ -169,9 +161,9 @@ class ClassificationTask(Task):
         return SequenceModel(self.plan)
 
     def packages(self) -> Sequence[str]:
-        if self.plan.model.path is None:
-            return []
-        return ["transformers", "safetensors", *(["peft"] if self.plan.model.adapter else [])]
+        adapter = ["peft"] if self.plan.model.adapter else []
+        model = [] if self.plan.model.path is None else ["transformers", "tokenizers", "safetensors", *adapter]
+        return model + self.files.packages()
 
     def build_model(self) -> nn.Module:
         classes = len(self.class_names())
@@ -211,7 +203,11 @@ class ClassificationTask(Task):
         return self.logits(model, batch).argmax(dim=-1)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return byte_text(ids) if self.model is None else self.model.decode(ids)
+        return byte_text(ids) if self.model is None else self.model.tokens.decode(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """One text per id; of a character that takes several ids the last has it and the others have nothing."""
+        return byte_pieces(ids) if self.model is None else self.model.tokens.texts(ids)
 
     def metrics(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """``accuracy`` and ``macro_f1`` (the plain mean over classes that occur) of rows with a label."""
@@ -261,17 +257,7 @@ class ClassificationTask(Task):
     @cached_property
     def _parents(self) -> Parents:
         """Chain links of every file, for a unit that is the root of a parent chain."""
-        files = [name for name in ("train", "validation", "test") if isinstance(getattr(self.plan.data, name), str)]
-        return parents_of(self.plan.data.unit, *(self.table(name).records for name in files))
-
-    @cached_property
-    def _sides(self) -> tuple[list[int], list[int]]:
-        """Row numbers of train and of what is held out of it. Without a unit rule every row is a unit."""
-        held, rule = self.plan.data.validation, self.plan.data.unit
-        assert isinstance(held, Held)
-        rows = self.table("train").records
-        units = [None] * len(rows) if rule is None else [unit_of(rule, record, self._parents) for record in rows]
-        return held_out(units, held)
+        return parents_of(self.plan.data.unit, *(self.files.whole(name) for name in ("train", "validation", "test")))
 
     def _value(self, role: str, record: Record) -> Any:
         """The record's text or label; None where this row lacks what the first row of train has."""
@@ -283,7 +269,10 @@ class ClassificationTask(Task):
     @cached_property
     def _keys(self) -> dict[str, str]:
         """The record keys of text and label, by the plan and the first row."""
-        record = self.table("train").records[0]
+        rows = self.files.whole("train")
+        if not rows:
+            raise PlanError("missing: a classifier needs rows.", "Name a file: train.csv", key="data.train")
+        record = rows[0]
         found = {role: column_key(self.plan.data.columns, role, list(record)) for role in ("text", "label")}
         keys = {role: key for role, key in found.items() if key is not None}
         for role in found.keys() - keys.keys():

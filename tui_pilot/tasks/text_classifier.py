@@ -31,29 +31,30 @@ class TextClassifier(nn.Module):
         super().__init__()
         self.buckets, self.orders = buckets, orders
         self.embed = nn.Embedding(buckets, width)
-        self.norm = nn.LayerNorm(2 * width)
+        # apart: in one norm the maxima, many times larger, would drown the means
+        self.norm_mean, self.norm_top = nn.LayerNorm(width), nn.LayerNorm(width)
         self.inner = nn.Linear(2 * width, hidden)
         self.head = nn.Linear(hidden, classes)
         self.checkpointing = False
-        nn.init.normal_(self.embed.weight, std=0.1)
+        nn.init.normal_(self.embed.weight, std=0.02)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         if self.checkpointing and self.training:
             pooled: torch.Tensor = checkpoint(self.pool, input_ids, attention_mask, use_reentrant=False)
         else:
             pooled = self.pool(input_ids, attention_mask)
-        hidden = functional.gelu(self.inner(self.norm(pooled)))
+        hidden = functional.gelu(self.inner(pooled))
         logits: torch.Tensor = self.head(hidden)
         return logits
 
     def pool(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Mean and maximum over the row of its n-grams' vectors: ``(rows, 2 x width)``."""
+        """Mean and maximum over the row of its n-grams' vectors, each normed: ``(rows, 2 x width)``."""
         grams, real = self.grams(input_ids, attention_mask.bool())
         vectors = self.embed(grams)
         inside = real.unsqueeze(-1)
         mean = (vectors * inside).sum(1) / inside.sum(1).clamp(min=1)
         top = vectors.masked_fill(~inside, -1e4).amax(1)
-        return torch.cat([mean, top], dim=-1)
+        return torch.cat([self.norm_mean(mean), self.norm_top(top)], dim=-1)
 
     def grams(self, input_ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Buckets of the n-grams of every order that lie wholly inside their row, and which places hold one."""
@@ -87,3 +88,24 @@ def byte_text(ids: Sequence[int]) -> str:
         out.append({PAD: "<pad>", START: "<start>"}.get(number, f"<{number}>"))
     out.append(pending.decode("utf-8", "backslashreplace"))
     return "".join(out)
+
+
+def byte_pieces(ids: Sequence[int]) -> list[str]:
+    """One text per id; of a character of several bytes the last has it and the others have nothing."""
+    pieces: list[str] = []
+    pending: list[int] = []
+    for number in ids:
+        pending.append(number)
+        whole = not _open([each - FIRST_BYTE for each in pending])
+        pieces.append(byte_text(pending) if whole else "")
+        pending = [] if whole else pending
+    if pending:
+        pieces[-1] = byte_text(pending)
+    return pieces
+
+
+def _open(values: Sequence[int]) -> bool:
+    """Whether bytes are the beginning of one character of which more is due."""
+    lead = values[0]
+    due = 2 if 0xC2 <= lead < 0xE0 else 3 if 0xE0 <= lead < 0xF0 else 4 if 0xF0 <= lead < 0xF5 else 1
+    return len(values) < due and all(0x80 <= value < 0xC0 for value in values[1:])
