@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +299,14 @@ def test_parquet_rows_by_group(tmp_path: Path) -> None:
     assert {"dictionary_column", "nested_nulls"} <= set(codes(table))
     with pytest.raises(IndexError):
         table.records[5]
+
+
+def test_data_files_are_read_without_torch(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"text": "x"})
+    code = (
+        "import sys; from tui_pilot.tasks.formats import read; from tui_pilot.tasks import splits, units; "
+        "heavy = {'torch', 'numpy', 'transformers'} & set(sys.modules); "
+        f"print(read({str(path)!r}).records[0]['text'], sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["x", "[]"]

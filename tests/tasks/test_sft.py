@@ -272,3 +272,26 @@ def test_control_inputs_are_the_shortest_rows_with_their_labels(chat_model: Path
     texts = [task.decode(ids[mask.bool()].tolist()) for ids, mask in pairs]
     assert [text.count("Q") for text in texts] == [5, 4, 3, 2]
     assert [task.decode(row[row != IGNORE].tolist()) for row in batch["labels"]] == ["yes" + END] * 4
+
+
+def test_a_row_far_longer_than_the_others_is_encoded_whole_and_cut(chat_model: Path, tmp_path: Path) -> None:
+    task = task_on(chat_model, tmp_path, [{"prompt": "Q", "completion": "yes " * 20_000}], max_length=128)
+    record = task.records("train")[0]
+    whole, cut = task.encode(record), encode(task, record)
+    assert len(whole["input_ids"]) > 20_000
+    assert len(cut["input_ids"]) == 128
+    assert whole["labels"][-2] in task.special_ids()["end"]
+
+
+def test_the_example_plan_reads_its_rows_and_holds_out_whole_stories(chat_model: Path) -> None:
+    load = pytest.importorskip("tui_pilot.plan.load", reason="the screen side is not installed").load
+    configs = Path(__file__).parents[2] / "configs"
+    plan = load(
+        configs / "sft-lora.yaml", {"model.path": str(chat_model), "data.train": str(configs / "data/sums.jsonl")}
+    ).plan
+    task = SftTask(plan)
+    train, held = task.records("train"), task.records("validation")
+    assert len(train) + len(held) == 96
+    assert not {task.unit(row) for row in train} & {task.unit(row) for row in held}
+    for record in [*train, *held]:
+        assert learned(task, record) == record["answer"] + END

@@ -52,7 +52,8 @@ class SplitFiles:
     def notes(self, split: str) -> list[dict[str, Any]]:
         """What reading the split noticed so far."""
         table = self.table("train" if self._is_held(split) else split)
-        notes = [] if table is None else list(table.notes)
+        # how the format was told is said when a plan is written; only what is unusual belongs beside a verdict
+        notes = [] if table is None else [one for one in table.notes if one["code"] != "format"]
         if self._is_held(split) and self.plan.data.train is not None:
             rule = self.plan.data.unit
             along = "by row: no unit is known" if rule is None else f"along {describe(rule)}"
