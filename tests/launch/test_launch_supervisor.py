@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -332,6 +334,34 @@ def test_full_disk_while_logging_does_not_end_the_run(runs: Path, monkeypatch: p
     state, _ = load_state(folder)
     assert state.state == "finished" and set(verdicts(state).values()) == {"pass"}
     assert "could not be written" in events(folder, "notice")[-1]["text"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small tmpfs may not be mounted here: " + mounted.stderr.decode().strip())
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_disk_that_fills_up_in_a_stage_keeps_the_rows_above(small_disk: Path) -> None:
+    folder = prepare(small_disk / "runs", {"load": "fill"})
+    state = finish(folder)
+    found = verdicts(state)
+    assert all(found[phase] == "pass" for phase in ("stack", "examples", "splits", "overfit"))
+    assert state.state in ("failed", "lost") and snapshot(folder)["exit_code"] in (1, 3)
+    assert "pass" not in (found["resume"], found["reload"])
+    assert not is_live(folder)
+    with contextlib.suppress(OSError), (small_disk / "rest").open("wb", buffering=0) as stream:
+        while True:  # what the supervisor kept back for its last words is free again
+            stream.write(b"f" * 4096)
+    with pytest.raises(RunFolderError, match="full disk"):
+        prepare(small_disk / "runs")
 
 
 def test_every_phase_row_is_there_whatever_ran(runs: Path) -> None:

@@ -1,6 +1,7 @@
 """Stands in for the pilot side: emits what a stage emits, and does to itself what ``plan.options.fake`` says.
 
-``{"fake": {"first_step": "fail", "batch": "hang"}}``: fail, oom, warn, unchecked, exit, kill, hang, silent, no_payload.
+``{"fake": {"first_step": "fail", "batch": "hang"}}``: fail, oom, warn, unchecked, exit, kill, hang, silent, no_payload,
+fill (the disk).
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ for number, phase in enumerate(schema.PHASES_OF[stage]):
             if (run / "control" / "save_now").exists():
                 break
         do = "pass"
+    if do == "fill" or (run / "filler").exists():
+        try:
+            with (run / "filler").open("ab", buffering=0) as stream:
+                while True:
+                    stream.write(b"f" * 4096)
+        except OSError:
+            do = "pass"
     if do == "exit":
         print("RuntimeError: something broke", flush=True)
         os._exit(7)
