@@ -35,6 +35,8 @@ THINKING = (  # earlier answers lose their thinking
     "{{ '<|im_start|>' + m.role + '\n' + c + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+NO_PROMPT = LAST_ONLY.partition("{% if add_generation_prompt")[0]  # a header, but no generation prompt
+OPENED = NO_BOS.replace("<|im_start|>assistant\n' }}", "<|im_start|>assistant\n<think>' }}")  # thinking is opened
 TRIMMING = CHATML.replace("{{ message['content'] }}", "{{ message['content']|trim }}")
 
 
@@ -135,6 +137,8 @@ def test_a_special_token_written_in_a_turn_is_remarked(chat: Chat) -> None:
         (LAST_ONLY, "yes pleasethanks<|im_end|>"),
         (TRIMMING, "yes please<|im_end|>thanks<|im_end|>"),
         (BOS_FIRST, "yes please<|im_end|>thanks<|im_end|>"),
+        (NO_PROMPT, "yes pleasethanks<|im_end|>"),
+        (OPENED, "yes please<|im_end|>thanks<|im_end|>"),
     ],
 )
 def test_templates_of_other_habits(template: str, expected: str) -> None:
@@ -158,6 +162,19 @@ def test_thinking_that_the_template_removes_is_not_looked_for() -> None:
     thought = turns("user: a", "assistant: <think>hm</think>yes", "user: b", "assistant: <think>so</think>no")
     assert learned(chat, thought) == "yes<|im_end|><think>so</think>no<|im_end|>"
     assert len(shown(chat, thought)) == 4
+
+
+@pytest.mark.parametrize("template", [CHATML, NO_PROMPT, OPENED, LAST_ONLY, INSIDE])
+def test_an_answer_that_repeats_the_header_is_told_from_it(template: str) -> None:
+    chat = Chat(Tokens(tokenizer(template)))
+    assert learned(chat, turns("user: user", "assistant: assistant")).strip() == "assistant<|im_end|>"
+
+
+def test_an_answer_that_cannot_be_found_for_sure_is_refused() -> None:
+    backwards = "{% for m in messages|reverse %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
+    chat = Chat(Tokens(tokenizer(backwards)))
+    with pytest.raises(DataError, match="cannot be told"):
+        chat.encode(turns("user: yes", "assistant: yes"), "assistant")
 
 
 def leading(ids: list[int], one: int) -> int:
@@ -199,3 +216,7 @@ def test_a_template_that_refuses_a_row_is_quoted(chat: Chat) -> None:
 def test_without_a_template_there_is_advice() -> None:
     with pytest.raises(ModelError, match="no chat template"):
         Chat(Tokens(tokenizer(None)))
+
+
+def test_a_conversation_may_begin_with_an_answer(chat: Chat) -> None:
+    assert learned(chat, turns("assistant: yes", "user: no please", "assistant: ok")) == "yes<|im_end|>ok<|im_end|>"

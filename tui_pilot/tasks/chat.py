@@ -33,7 +33,7 @@ class Chat:
                 code="template_missing",
             )
         self.tokens = tokens
-        self._prompt: dict[str, str] = {}
+        self._prompt: str | None = None
         self._between: dict[tuple[str, str], str] = {}
         self.turn_end = self._turn_end()
         if self.turn_end is not None:
@@ -85,6 +85,7 @@ class Chat:
 
     # -- where turns lie -----------------------------------------------------------------------------------------------
     def _spans(self, messages: Sequence[Message], tools: Any, pieces: Pieces, remarks: list[str]) -> list[Span]:
+        special = self.tokens.special
         edges = self._edges(messages, tools, pieces.text)
         spans: list[Span] = []
         known = [turn for turn, edge in enumerate(edges) if edge is not None]
@@ -98,8 +99,7 @@ class Chat:
                 spans += [] if found is None else [found]
             else:
                 remarks.append("turns_told_by_content")
-                spans += _by_content(messages, range(first, stop), pieces, (start, end))
-        special = self.tokens.special
+                spans += _by_content(messages, range(first, stop), pieces, (start, end), special)
         for start, end, _, _ in spans:
             if not special.isdisjoint(pieces.ids[start : end - 1]):
                 remarks.append("special_in_content")
@@ -163,24 +163,31 @@ class Chat:
         return (first, stop, role, turn) if stop > first else None
 
     def _answer_starts(self, text: str, words: str) -> int:
-        """Where in an assistant's turn the model begins to write: after the generation prompt."""
+        """Where in an assistant's turn the model begins to write: after the generation prompt.
+
+        A generation prompt may say more than the turn of a row (an opened thinking block): then the words are looked
+        for behind what both share, so that a word of the header is never taken for the answer.
+        """
         prompt = self._generation_prompt()
-        place = text.find(words) if words else -1
-        if prompt and text.startswith(prompt):
-            return len(prompt)
-        if not prompt and (place <= 0 or not text[:place].strip()):
-            return 0  # no header at all: the model writes the turn from its first character
-        if place >= 0:
-            return place
-        return _shared(prompt, text)
+        lead = text.find(prompt)  # a separator may stand before it
+        if lead >= 0:
+            return lead + len(prompt)
+        shared = _shared(prompt, text)
+        place = text.find(words, max(0, shared - len(words) + 1)) if words else -1
+        return place if place >= 0 else shared
 
     # -- what the template writes by itself ----------------------------------------------------------------------------
     def _generation_prompt(self) -> str:
-        if "assistant" not in self._prompt:
+        """What stands before an answer; of a template that has no generation prompt, the header of an answer."""
+        if self._prompt is None:
             asked = [{"role": "user", "content": PROBE}]
             plain, prompted = self.render(asked), self.render(asked, prompt=True)
-            self._prompt["assistant"] = prompted[len(plain) :] if prompted.startswith(plain) else ""
-        return self._prompt["assistant"]
+            self._prompt = prompted[len(plain) :] if prompted.startswith(plain) else ""
+            if not self._prompt:
+                header = self._header("user", "assistant")
+                # a blank alone is the model's to write: it stands behind the prompt's last token
+                self._prompt = header if header.strip() else ""
+        return self._prompt
 
     def _header(self, before: str, role: str) -> str:
         """What stands between the end of one turn and the words of the next, the earlier turn's end left out."""
@@ -277,16 +284,26 @@ def _tools(tools: Any) -> Any:
     return json.loads(tools) if isinstance(tools, str) else tools or None
 
 
-def _by_content(messages: Sequence[Message], turns: range, pieces: Pieces, region: tuple[int, int]) -> list[Span]:
+def _by_content(
+    messages: Sequence[Message], turns: range, pieces: Pieces, region: tuple[int, int], special: set[int]
+) -> list[Span]:
     """Turns that the template writes into one another (a system turn inside the first user turn), by their words."""
     spans: list[Span] = []
     place, end = region
     for turn in turns:
-        words = _words(messages[turn]).strip()
+        role, words = str(messages[turn].get("role")), _words(messages[turn]).strip()
+        if role == "assistant" and (not words or pieces.text.count(words, *region) != 1):
+            # a wrong guess here would train on the wrong words without a sign of it
+            raise DataError(
+                f"the chat template rewrites the conversation, so where turn {turn} (assistant) lies cannot be told",
+                "Use a template that writes the turns one after another.",
+            )
         found = pieces.text.find(words, place, end) if words else -1
         if found < 0:
             continue  # its words are not in the text: there is no span to show, and the examples gate counts messages
         place = found + len(words)
         first, stop = pieces.tokens(found, place)
-        spans.append((first, stop, str(messages[turn].get("role")), turn))
+        if stop < len(pieces.ids) and pieces.ids[stop] in special:
+            stop += 1
+        spans.append((first, stop, role, turn))
     return spans
