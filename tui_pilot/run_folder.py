@@ -90,9 +90,7 @@ class RunFolder:
         try:
             value = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
-            raise RunFolderError(
-                f"{path} does not exist.", "This folder holds no whole run.", file=str(path)
-            ) from None
+            raise RunFolderError(f"{path} does not exist.", "This folder holds no whole run.", file=str(path)) from None
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{path} cannot be read: {error}", file=str(path)) from error
         if not isinstance(value, dict):
@@ -232,14 +230,14 @@ def find_run(root: Path, wanted: str) -> RunFolder:
         return runs[-1]
     exact = [run for run in runs if run.id == wanted]
     matches = exact or [
-        run for run in runs if run.id.startswith(wanted) or short_id(run.id).startswith(wanted) or run.id.endswith(wanted)
+        run
+        for run in runs
+        if run.id.startswith(wanted) or short_id(run.id).startswith(wanted) or run.id.endswith(wanted)
     ]
     if len(matches) == 1:
         return matches[0]
     if not matches:
-        raise RunFolderError(
-            f"No run {wanted!r} in {root}.", "pilot-tui runs lists them.", value=wanted, exit_code=2
-        )
+        raise RunFolderError(f"No run {wanted!r} in {root}.", "pilot-tui runs lists them.", value=wanted, exit_code=2)
     names = ", ".join(run.id for run in matches[:5])
     raise RunFolderError(
         f"{wanted!r} means {len(matches)} runs: {names}.", "Type more of the id.", value=wanted, exit_code=2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -64,10 +65,8 @@ def loss(value: float | None, unknown: str = "–") -> str:
     """Three decimals; a value that is not finite is said in words."""
     if value is None:
         return unknown
-    if value != value:
-        return "nan"
-    if value in (float("inf"), float("-inf")):
-        return "inf" if value > 0 else "-inf"
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return f"{value:.3f}"
 
 

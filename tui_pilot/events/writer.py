@@ -29,7 +29,7 @@ def utc_now() -> str:
 def plain(value: Any) -> Any:
     """JSON has no NaN: floats that are not finite become the words ``nan``, ``inf``, ``-inf``; tuples become lists."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if value != value else ("inf" if value > 0 else "-inf")
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -87,7 +87,9 @@ class Writer:
                 "n": self._sequence,
             }
             body = plain(fields)
-            line = json.dumps(head | body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+            line = json.dumps(head | body, ensure_ascii=False, separators=(",", ":")).encode(
+                "utf-8", "backslashreplace"
+            )
             try:
                 if len(line) >= MAX_LINE:
                     line = self._spill(head, body)

@@ -1,0 +1,109 @@
+"""The ``examples`` gate: the audit of every row, folded into one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tui_pilot.gates.codes import reason
+from tui_pilot.gates.verdict import Reason
+from tui_pilot.plan.model import Plan
+from tui_pilot.text import plural
+
+Seen = Mapping[str, Any]
+
+
+def judge(seen: Seen, plan: Plan) -> list[Reason]:
+    """``seen``: rows per split, faults by code with rows and a first detail, and what could not be looked at."""
+    reasons: list[Reason] = []
+    rows = int(seen.get("rows", 0))
+    if not rows:
+        reasons.append(reason("no_rows", "train has 0 rows, expected at least 1.", {"split": "train"}))
+    for code, fault in (seen.get("faults") or {}).items():
+        reasons.append(_fault(code, fault, rows, plan))
+    for extra in seen.get("problems") or ():
+        reasons.append(reason(extra["code"], extra["text"], extra.get("where"), severity=extra.get("severity")))
+    for missing in seen.get("unchecked") or ():
+        reasons.append(reason("not_observed", missing))
+    return reasons
+
+
+def _fault(code: str, fault: Mapping[str, Any], rows: int, plan: Plan) -> Reason:
+    count, first = fault["count"], fault.get("first") or {}
+    where: dict[str, Any] = {"rows": list(fault["rows"]), "rows_count": count, "split": fault.get("split")}
+    if fault.get("file"):
+        where["file"] = fault["file"]
+    for key in ("turn", "role"):
+        if key in first:
+            where[key] = first[key]
+    row = fault["rows"][0] if fault["rows"] else "?"
+    share = f"{plural(count, 'row')} of {rows:,}"
+    severity = None
+    if code == "response_truncated":
+        limit = plan.gates.examples.max_truncated
+        if rows and count / rows > limit:
+            severity = "fail"
+        lost = fault.get("sum", {}).get("lost", 0)
+        text = (
+            f"{share} lose part of the response to the cut at {plan.data.max_length}: {lost:,} supervised tokens; "
+            f"row {row} keeps {first['of'] - first['lost']} of {first['of']}. Accepted share: {limit:.0%}."
+        )
+    else:
+        text = f"{share}: {_SENTENCES[code](first)} First: row {row}."
+    return reason(code, text, where, severity=severity)
+
+
+def _cap(first: Seen) -> str:
+    return (
+        f"cut at {first['effective']:,} tokens although data.max_length is {first['planned']:,} "
+        f"({first['lost']:,} tokens lost in the first)."
+    )
+
+
+def _lost_messages(first: Seen) -> str:
+    listed = ", ".join(f"{role} {pair[0]} -> {pair[1]}" for role, pair in first["roles"].items())
+    return f"messages of the file that are not rendered: {listed}."
+
+
+def _nothing(first: Seen) -> str:
+    if first.get("before_cut"):
+        return f"no supervised token is left after the cut (0 of {first['before_cut']}), expected at least 1."
+    return f"no supervised token (0 of {first.get('tokens', 0)} tokens), expected at least 1."
+
+
+def _bos(first: Seen) -> str:
+    expected = " or ".join(str(number) for number in first["expected"])
+    word = "BOS lost: " if first["seen"] == 0 else ""
+    return f"{word}{first['seen']} leading BOS, expected {expected}."
+
+
+_SENTENCES: dict[str, Any] = {
+    "no_supervised_token": _nothing,
+    "end_token_unsupervised": lambda first: "the end token is there and is never supervised.",
+    "missing_end_token": lambda first: "no end token after the response: nothing teaches the model to stop.",
+    "bos_count": _bos,
+    "wrong_role_supervised": lambda first: (
+        "supervised outside the roles to train: "
+        + ", ".join(f"{role} {number}" for role, number in first["counts"].items())
+        + " tokens, expected 0."
+    ),
+    "turn_unsupervised": lambda first: f"turn {first['turn']} of {first['of']} trained turns carries no label.",
+    "span_shifted": lambda first: (
+        "labels name the token "
+        + ("after" if first.get("shift") == 1 else "before" if first.get("shift") == -1 else "of another length than")
+        + " their place."
+    ),
+    "length_cap": _cap,
+    "content_lost": lambda first: (
+        f"{first['characters']} of {first['of']} characters of the source's answer are not in the supervised text."
+    ),
+    "message_lost": _lost_messages,
+    "template_token_supervised": lambda first: f"{first['count']} template tokens outside every turn are supervised.",
+    "label_out_of_range": lambda first: f"label {first['value']} is no class id of 0 to {first['classes'] - 1}.",
+    "loss_mismatch": lambda first: f"label {first['value']!r} is no class id.",
+    "empty_target": lambda first: "the answer is empty or blank.",
+    "pair_identical": lambda first: "chosen and rejected are equal after the cut.",
+    "pair_side_empty": lambda first: f"{first.get('side', 'one side')} has no supervised token after the cut.",
+    "id_out_of_table": lambda first: f"token id {first['id']} out of table {first['table']}.",
+    "entities_inflated": lambda first: f"{first['seen']} entities in the labels, {first['expected']} in the words.",
+}

@@ -1,0 +1,169 @@
+"""Gates of the peak stage: load, forward, backward, first_step, steady_step, evaluate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from tui_pilot.gates.codes import reason
+from tui_pilot.gates.overfit import trainable_set
+from tui_pilot.gates.verdict import Reason
+from tui_pilot.plan.model import Plan
+from tui_pilot.text import loss, plural, size
+
+Seen = Mapping[str, Any]
+GROWTH_SHARE = 0.002
+GROWTH_BYTES = 256 << 10
+
+
+def load(seen: Seen, plan: Plan) -> list[Reason]:
+    """``seen``: dtypes per group, trainable set, hashes of two builds and of all ranks."""
+    reasons = trainable_set(seen)
+    planned = {"bf16": "bfloat16"}.get(plan.precision, "float32")
+    dtypes = seen.get("trainable_dtypes") or {}
+    half = [name for name in ("float16", "bfloat16") if dtypes.get(name)]
+    if plan.precision.endswith("-amp") and half:
+        names = dtypes[half[0]]
+        text = (
+            f"{plural(len(names), 'trainable tensor')} in {half[0]} under {plan.precision}: {names[0]}; "
+            f"expected float32."
+        )
+        reasons.append(reason("trainable_half_precision", text, {"tensors": names, "tensor": names[0]}))
+    elif not seen.get("adapter"):
+        wrong = {name: names for name, names in dtypes.items() if name != planned and names}
+        for name, names in wrong.items():
+            text = f"{plural(len(names), 'trainable tensor')} in {name}, planned {planned}: {names[0]}."
+            reasons.append(reason("dtype_differs", text, {"tensors": names, "tensor": names[0]}))
+    elif plan.precision != "bf16" and half:
+        names = dtypes[half[0]]
+        text = f"{plural(len(names), 'adapter tensor')} in {half[0]}, planned float32: {names[0]}."
+        reasons.append(reason("dtype_differs", text, {"tensors": names, "tensor": names[0]}))
+    differing = seen.get("builds_differ") or []
+    if differing:
+        text = f"Two builds with seed {plan.seed} differ in {plural(len(differing), 'tensor')}: {differing[0]}."
+        reasons.append(reason("seed_after_build", text, {"tensors": differing, "tensor": differing[0]}))
+    hashes = seen.get("rank_hashes") or []
+    if len(set(hashes)) > 1:
+        rank = next(number for number, value in enumerate(hashes) if value != hashes[0])
+        text = f"Weights of rank {rank} differ from rank 0 before the first update."
+        reasons.append(reason("replicas_differ", text, {"rank": rank}))
+    return reasons
+
+
+def forward(seen: Seen, plan: Plan) -> list[Reason]:
+    """``seen``: the loss of the longest microbatch, per-row finiteness, packing leak, control loss."""
+    reasons: list[Reason] = []
+    if seen.get("finite") is False:
+        bad = list(seen.get("bad_rows") or seen.get("row_ids") or ())
+        text = f"The loss of the longest microbatch is {loss(seen.get('loss'))}, expected a finite number."
+        reasons.append(reason("not_finite", text, {"rows": bad}))
+    leak = seen.get("leak")
+    if leak is not None and leak > 1e-5:
+        text = f"Changing one id of document A moves the answers of document B by {leak:.2g}, expected below 1e-5."
+        reasons.append(reason("packed_documents_leak", text, {"rows": seen.get("row_ids")}))
+    control = seen.get("control")
+    if control and control.get("stored") is not None:
+        stored, now = control["stored"], control["now"]
+        if abs(now - stored) > 1e-4 * max(1.0, abs(stored)):
+            text = f"The control batch's loss was {stored:.4f} when it was locked, now {now:.4f} (x{now / stored:.2g})."
+            reasons.append(reason("control_loss_moved", text))
+    return reasons
+
+
+def backward(seen: Seen, plan: Plan) -> list[Reason]:
+    """``seen``: tensors without a gradient, tensors whose gradient is not finite."""
+    reasons: list[Reason] = []
+    none, total = list(seen.get("no_gradient") or ()), seen.get("tensors", 0)
+    if none:
+        text = f"{len(none)} of {plural(total, 'trainable tensor')} have no gradient after backward: {none[0]}."
+        reasons.append(reason("no_gradient", text, {"tensors": none, "tensor": none[0]}))
+    bad = list(seen.get("bad_gradient") or ())
+    if bad and not seen.get("scaled"):
+        text = f"{plural(len(bad), 'gradient')} not finite: {bad[0]}."
+        reasons.append(reason("not_finite", text, {"tensors": bad, "rows": seen.get("row_ids")}))
+    return reasons
+
+
+def first_step(seen: Seen, plan: Plan) -> list[Reason]:
+    """``seen``: lr, whether parameters moved, optimizer state bytes, scaler."""
+    reasons: list[Reason] = []
+    if seen.get("skipped"):
+        text = "The first optimizer step was skipped by the scaler" + (
+            f" {seen['skips']} times in a row." if seen.get("skips", 1) > 1 else "."
+        )
+        severity = "warn" if seen.get("skips", 1) < 5 else None
+        reasons.append(reason("step_skipped", text, severity=severity))
+    elif seen.get("lr", 0) > 0 and seen.get("moved") == 0 and seen.get("tensors"):
+        severity = "note" if plan.precision == "bf16" else None
+        text = f"No parameter changed in the first step at learning rate {seen['lr']:.2g}."
+        reasons.append(reason("step_skipped", text, severity=severity))
+    return reasons
+
+
+def steady_step(seen: Seen, plan: Plan) -> list[Reason]:
+    """``seen``: allocated bytes after each update, losses, weights moved, skips in a row."""
+    reasons: list[Reason] = []
+    after = [value for value in seen.get("allocated_after") or () if value is not None]
+    if len(after) >= 3:
+        grown = [later - earlier for earlier, later in pairwise(after)]
+        limit = max(GROWTH_BYTES, GROWTH_SHARE * after[0])
+        if all(step > 0 for step in grown) and after[-1] - after[0] > limit:
+            text = (
+                f"Allocated memory grows with every update: {size(after[0])} to {size(after[-1])} over "
+                f"{len(after)} updates on the same rows; expected flat."
+            )
+            reasons.append(reason("memory_grows", text, {"rows": seen.get("row_ids")}))
+    losses = list(seen.get("losses") or ())
+    bad = next((number for number, value in enumerate(losses) if not _finite(value)), None)
+    if bad is not None:
+        text = f"The loss of update {bad + 2} is {loss_word(losses[bad])}, expected a finite number."
+        reasons.append(reason("not_finite", text, {"rows": seen.get("row_ids"), "update": bad + 2}))
+    elif seen.get("moved_share", 0) > 0 and len(losses) >= 2 and len(set(losses)) == 1 and not seen.get("no_lr"):
+        text = f"Weights moved and the loss of the same rows stayed {loss_word(losses[0])} {len(losses)} times."
+        reasons.append(reason("update_not_seen", text, {"rows": seen.get("row_ids")}))
+    if seen.get("skips_in_row", 0) >= 5:
+        text = f"{seen['skips_in_row']} updates in a row were skipped by the scaler."
+        reasons.append(reason("scaler_never_steps", text))
+    return reasons
+
+
+def evaluate(seen: Seen, plan: Plan) -> list[Reason]:
+    """``seen``: rows scored, metric, memory per batch and what is left."""
+    reasons: list[Reason] = []
+    metrics = seen.get("metrics") or {}
+    wanted = plan.evaluate.metric
+    value = metrics.get(wanted)
+    if not seen.get("rows"):
+        return [reason("no_validation", "There are no validation rows, so evaluation was not rehearsed.")]
+    if value is None:
+        text = f"The first evaluation has no {wanted}; it has {', '.join(sorted(metrics)) or 'nothing'}."
+        reasons.append(reason("metric_missing", text, {"key": "evaluate.metric"}))
+    elif not _finite(value):
+        reasons.append(reason("metric_missing", f"{wanted} is {value}, expected a finite number."))
+    repeated = list(seen.get("repeated") or ())
+    if repeated:
+        text = f"{plural(seen.get('repeated_count', len(repeated)), 'row')} scored more than once, expected each once."
+        reasons.append(reason("rows_counted_twice", text, {"rows": repeated}))
+    after = [value for value in seen.get("allocated_after") or () if value is not None]
+    if len(after) >= 3:
+        steps = [later - earlier for earlier, later in pairwise(after)]
+        smallest = min(steps)
+        if smallest > 0 and after[-1] - after[0] > max(1 << 20, 0.01 * after[0]):
+            text = f"Evaluation keeps at least {size(smallest)} of every batch, {size(after[-1] - after[0])} in all."
+            reasons.append(reason("logits_kept", text))
+    before, left = seen.get("allocated_before"), seen.get("allocated_left")
+    if before is not None and left is not None and left - before > max(1 << 20, 0.01 * before):
+        text = f"{size(left - before)} more are allocated after evaluation than before; expected about 0."
+        reasons.append(reason("residue", text))
+    return reasons
+
+
+def loss_word(value: Any) -> str:
+    """A loss that may be a number or the word for one that is not finite."""
+    return value if isinstance(value, str) else loss(value)
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

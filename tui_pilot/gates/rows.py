@@ -1,0 +1,266 @@
+"""What one example shows of itself: faults of a single row, from its ids, labels and spans alone. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+IGNORE = -100
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the plan and the task say a right row looks like.
+
+    ``ends`` are the ids that end a turn or a document, ``bos_counts`` the accepted numbers of leading BOS ids,
+    ``roles`` the roles to train on (None: all), ``last_only`` whether only the last such turn is. ``classes`` is the number of
+    classes, 0 where rows carry no class.
+    """
+
+    ends: frozenset[int] = frozenset()
+    bos: int | None = None
+    bos_counts: tuple[int, ...] = (1,)
+    pad: int | None = None
+    roles: frozenset[str] | None = None
+    last_only: bool = False
+    max_length: int | None = None
+    classes: int = 0
+    table: int | None = None
+
+
+@dataclass
+class RowFacts:
+    """One row as the loss gets it (``ids``, ``labels``) and as it would be uncut (``full_*``)."""
+
+    row: Any
+    split: str
+    ids: Sequence[int]
+    labels: Any
+    full_ids: Sequence[int] | None = None
+    full_labels: Sequence[int] | None = None
+    spans: Sequence[tuple[int, int, str, int]] | None = None
+    full_spans: Sequence[tuple[int, int, str, int]] | None = None
+    source: str | None = None
+    supervised_text: str | None = None
+    messages: Sequence[str] | None = None
+
+    @property
+    def whole(self) -> Sequence[int]:
+        return self.ids if self.full_ids is None else self.full_ids
+
+    @property
+    def cut(self) -> bool:
+        return len(self.whole) > len(self.ids)
+
+
+@dataclass
+class RowReport:
+    """Counts of a row for the audit, and its faults as ``(code, detail)``."""
+
+    tokens: int = 0
+    length: int = 0
+    supervised: int = 0
+    lost: int = 0
+    roles: dict[str, int] = field(default_factory=dict)
+    faults: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def add(self, code: str, **detail: Any) -> None:
+        self.faults.append((code, detail))
+
+
+def supervised_places(labels: Sequence[int]) -> list[int]:
+    """Places whose label counts in a shifted loss: place 0 has nothing before it that could predict it."""
+    return [place for place in range(1, len(labels)) if labels[place] != IGNORE]
+
+
+def inspect(facts: RowFacts, expected: Expected) -> RowReport:
+    """All counts and faults of one row."""
+    report = RowReport(tokens=len(facts.whole), length=len(facts.ids))
+    if isinstance(facts.labels, (list, tuple)):
+        if expected.classes and not _names_tokens(facts):
+            report.supervised = sum(1 for label in facts.labels if label != IGNORE)
+            _check_class(facts, expected, report, facts.labels)
+        else:
+            _check_tokens(facts, expected, report)
+    else:
+        report.supervised = 0 if facts.labels == IGNORE else 1
+        _check_class(facts, expected, report, [facts.labels])
+    if expected.table is not None and facts.ids and max(facts.ids) >= expected.table:
+        report.add("id_out_of_table", id=max(facts.ids), table=expected.table)
+    if facts.source is not None and not facts.source.strip():
+        report.add("empty_target")
+    return report
+
+
+def _names_tokens(facts: RowFacts) -> bool:
+    pairs = [(label, token) for label, token in zip(facts.labels, facts.ids, strict=False) if label != IGNORE]
+    return bool(pairs) and all(label == token for label, token in pairs)
+
+
+def _check_class(facts: RowFacts, expected: Expected, report: RowReport, labels: Sequence[Any]) -> None:
+    if not expected.classes:
+        return
+    for label in labels:
+        if label == IGNORE:
+            continue
+        if isinstance(label, float) and math.isnan(label):
+            report.add("label_out_of_range", value="nan", classes=expected.classes)
+        elif isinstance(label, float) and not label.is_integer():
+            report.add("loss_mismatch", value=label)
+        elif isinstance(label, (int, float)) and not 0 <= label < expected.classes:
+            report.add("label_out_of_range", value=label, classes=expected.classes)
+        elif not isinstance(label, (int, float)):
+            report.add("loss_mismatch", value=str(label))
+        else:
+            continue
+        return
+
+
+def _check_tokens(facts: RowFacts, expected: Expected, report: RowReport) -> None:
+    places = supervised_places(facts.labels)
+    report.supervised = len(places)
+    full_labels = facts.full_labels if facts.full_labels is not None else facts.labels
+    full_supervised = len(supervised_places(full_labels)) if facts.cut else report.supervised
+    report.lost = max(0, full_supervised - report.supervised)
+    if not places:
+        report.add("no_supervised_token", before_cut=full_supervised, tokens=report.tokens)
+    elif report.lost:
+        report.add("response_truncated", lost=report.lost, of=full_supervised)
+    if facts.cut and expected.max_length is not None and len(facts.ids) < expected.max_length:
+        report.add(
+            "length_cap", effective=len(facts.ids), planned=expected.max_length, lost=len(facts.whole) - len(facts.ids)
+        )
+    if len(facts.labels) != len(facts.ids):
+        report.add("span_shifted", labels=len(facts.labels), ids=len(facts.ids), shift=None)
+    shift = _shift(facts.ids, facts.labels, places)
+    if shift:
+        report.add("span_shifted", shift=shift)
+    _check_bos(facts, expected, report)
+    _check_end(facts, expected, report, places, shift)
+    _check_roles(facts, expected, report, places)
+    _check_text(facts, report)
+
+
+def _shift(ids: Sequence[int], labels: Sequence[int], places: Sequence[int]) -> int:
+    if not places or all(place < len(ids) and labels[place] == ids[place] for place in places):
+        return 0
+    for shift in (1, -1):
+        inside = [place for place in places if 0 <= place + shift < len(ids)]
+        right = sum(1 for place in inside if labels[place] == ids[place + shift])
+        if inside and right >= 0.9 * len(inside) and len(inside) >= len(places) - 1:
+            return shift
+    return 0
+
+
+def _check_bos(facts: RowFacts, expected: Expected, report: RowReport) -> None:
+    if expected.bos is None or not facts.ids:
+        return
+    count = 0
+    for token in facts.ids:
+        if token != expected.bos:
+            break
+        count += 1
+    if count not in expected.bos_counts:
+        report.add("bos_count", seen=count, expected=list(expected.bos_counts))
+
+
+def _check_end(facts: RowFacts, expected: Expected, report: RowReport, places: Sequence[int], shift: int) -> None:
+    if not expected.ends or facts.cut or not places or shift:
+        return
+    spans = trained_spans(facts.spans, expected)
+    if spans is None:
+        ids = list(facts.ids)
+        while ids and expected.pad is not None and ids[-1] == expected.pad and ids[-1] not in expected.ends:
+            ids.pop()
+        if not any(token in expected.ends for token in ids[places[0] :]):
+            report.add("missing_end_token")
+        elif not any(facts.labels[place] in expected.ends for place in places):
+            report.add("end_token_unsupervised")
+        return
+    for start, end, _role, turn in spans:
+        inside = [place for place in range(start, min(end, len(facts.ids))) if facts.ids[place] in expected.ends]
+        labelled = [
+            place for place in range(max(1, start), min(end, len(facts.labels))) if facts.labels[place] != IGNORE
+        ]
+        if not labelled:
+            continue
+        if not inside:
+            report.add("missing_end_token", turn=turn)
+            return
+        if all(facts.labels[place] == IGNORE for place in inside):
+            report.add("end_token_unsupervised", turn=turn)
+            return
+
+
+def trained_spans(
+    spans: Sequence[tuple[int, int, str, int]] | None, expected: Expected
+) -> list[tuple[int, int, str, int]] | None:
+    """The spans that should carry labels; None where the task gives no spans or every role is trained."""
+    if spans is None or expected.roles is None:
+        return None
+    chosen = [span for span in spans if span[2] in expected.roles]
+    return chosen[-1:] if expected.last_only else chosen
+
+
+def _check_roles(facts: RowFacts, expected: Expected, report: RowReport, places: Sequence[int]) -> None:
+    if facts.spans is None:
+        return
+    role_at: dict[int, tuple[str, int]] = {}
+    for start, end, role, turn in facts.spans:
+        for place in range(start, end):
+            role_at[place] = (role, turn)
+    counts = Counter(role_at[place][0] if place in role_at else "template" for place in places)
+    report.roles = dict(counts)
+    wanted = trained_spans(facts.spans, expected)
+    if wanted is None:
+        return
+    turns = {span[3] for span in wanted}
+    wrong = Counter(role_at[place][0] for place in places if place in role_at and role_at[place][1] not in turns)
+    if wrong:
+        turn = next(role_at[place][1] for place in places if place in role_at and role_at[place][1] not in turns)
+        report.add("wrong_role_supervised", counts=dict(wrong), turn=turn)
+    if counts.get("template"):
+        report.add("template_token_supervised", count=counts["template"])
+    have = {role_at[place][1] for place in places if place in role_at}
+    silent = [span[3] for span in wanted if span[3] not in have and not (facts.cut and span[1] >= len(facts.ids))]
+    if silent and have:
+        report.add("turn_unsupervised", turn=silent[0], turns=silent, of=len(wanted))
+    if facts.messages is not None:
+        seen = Counter(span[2] for span in (facts.full_spans or facts.spans))
+        missing = {role: (n, seen.get(role, 0)) for role, n in Counter(facts.messages).items() if seen.get(role, 0) < n}
+        if missing:
+            report.add("message_lost", roles={role: list(pair) for role, pair in missing.items()})
+
+
+def squeeze(text: str) -> str:
+    """Text without any white space, for comparing what templates re-space."""
+    return _SPACE.sub("", text)
+
+
+def _check_text(facts: RowFacts, report: RowReport) -> None:
+    if facts.source is None or facts.supervised_text is None or not report.supervised:
+        return
+    source, seen = squeeze(facts.source), squeeze(facts.supervised_text)
+    if source == seen or not source:
+        return
+    if facts.cut or report.lost:
+        return
+    if source in seen:
+        return
+    kept = _common(source, seen)
+    report.add("content_lost", characters=len(source) - kept, of=len(source))
+
+
+def _common(source: str, seen: str) -> int:
+    start = 0
+    while start < min(len(source), len(seen)) and source[start] == seen[start]:
+        start += 1
+    end = 0
+    while end < min(len(source), len(seen)) - start and source[-1 - end] == seen[-1 - end]:
+        end += 1
+    return start + end

@@ -1,0 +1,162 @@
+"""Writing the artifact that evaluation will load, and looking at what is really in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tui_pilot.events.writer import utc_now
+from tui_pilot.observe.tensor_files import read_folder
+from tui_pilot.observe.tensors import tensor_hash
+from tui_pilot.pilot import control
+from tui_pilot.pilot.checkpoint import MANIFEST, sha256
+from tui_pilot.pilot.loop import Loop, trainable
+from tui_pilot.pilot.phase import Phase
+from tui_pilot.pilot.trainable_set import is_adapter
+from tui_pilot.run_folder import write_json
+
+DTYPES = {None: None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def export(loop: Loop, current: Phase) -> None:
+    """Control answers, then the artifact under a temporary name, its manifest last, renamed whole; then a look inside.
+
+    A merged export is built from the written adapter in a fresh process: merging in place changes weights.
+    """
+    context = loop.context
+    folder = context.run.artifact
+    if context.main:
+        stored = control.store(context, loop.raw)
+        temporary = folder.with_name(".artifact.part")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            with current.measure("save"):
+                context.task().save_artifact(loop.raw, temporary)
+                merge = getattr(context.task(), "merge_command", None)
+                if context.plan.export.kind == "merged" and callable(merge):
+                    _merge(merge, temporary)
+                files = {
+                    str(path.relative_to(temporary)): path for path in sorted(temporary.rglob("*")) if path.is_file()
+                }
+                sizes = {name: path.stat().st_size for name, path in files.items()}
+                entries = {name: {"bytes": size, "sha256": sha256(files[name])} for name, size in sizes.items()}
+                write_json(
+                    temporary / MANIFEST,
+                    {
+                        "schema": 1,
+                        "created": utc_now(),
+                        "step": loop.updates,
+                        "kind": context.plan.export.kind,
+                        "files": entries,
+                    },
+                )
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        current.seen |= inspect(loop, folder, sizes)
+        current.inputs |= {
+            "kind": context.plan.export.kind,
+            "files": len(sizes),
+            "control_loss": stored.get("loss"),
+            "bytes": sum(sizes.values()),
+            "path": folder.name,
+        }
+    if context.world > 1:
+        dist.barrier()
+
+
+def _merge(command: Any, folder: Path) -> None:
+    """Replace the adapter in ``folder`` by the merged model that a fresh process makes of it."""
+    adapter = folder.with_name(".adapter.part")
+    shutil.rmtree(adapter, ignore_errors=True)
+    folder.rename(adapter)
+    folder.mkdir()
+    try:
+        arguments = [sys.executable, "-m", *command(adapter, folder)]
+        code = str(Path(__file__).resolve().parents[2])
+        environment = {**os.environ, "PYTHONPATH": code}
+        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"The merge in its own process ended with exit code {done.returncode}: {last}")
+    finally:
+        shutil.rmtree(adapter, ignore_errors=True)
+
+
+def inspect(loop: Loop, folder: Path, files: dict[str, int]) -> dict[str, Any]:
+    """What the artifact holds against what was trained, by value: names may be renamed on the way."""
+    context = loop.context
+    weights = read_folder(folder)
+    found: dict[str, Any] = {
+        "files": files,
+        "elements": weights.elements,
+        "unsafe": weights.unsafe,
+        "lacking": lacking(loop, files),
+    }
+    if weights.unread:
+        found["values_unread"] = weights.unread[0]
+    kept = set(weights.hashes.values())
+    dtype = DTYPES.get(context.plan.export.dtype)
+    names = dict(trainable(loop.raw))
+    found["trained"], found["trained_elements"] = len(names), sum(p.numel() for p in names.values())
+    if context.plan.export.kind == "merged" and any(is_adapter(name) for name in names):
+        return found
+    missing = []
+    for name, parameter in names.items():
+        forms = [parameter.detach()] + ([parameter.detach().to(dtype)] if dtype is not None else [])
+        if not any(tensor_hash(form) in kept for form in forms):
+            missing.append(name)
+    if weights.elements:
+        found["missing"] = missing
+    moved = loop.updates > context.plan.optimizer.warmup
+    found["zero_adapters"] = [name for name in weights.zero if "lora_B" in name] if moved else []
+    return found | generic_names(loop, folder)
+
+
+def lacking(loop: Loop, files: dict[str, int]) -> list[str]:
+    """Tokenizer and template files that the model folder has and the artifact has not."""
+    path = loop.context.plan.model.path
+    if path is None or loop.context.plan.task not in ("sft", "classification"):
+        return []
+    source = {item.name for item in Path(path).iterdir()}
+    absent: list[str] = [
+        name for name in ("tokenizer.json", "tokenizer_config.json") if name in source and name not in files
+    ]
+    has_template = any(name.startswith("chat_template") for name in files) or _template_in_config(
+        loop.context.run.artifact
+    )
+    had_template = any(name.startswith("chat_template") for name in source) or _template_in_config(Path(path))
+    if had_template and not has_template and loop.context.plan.task == "sft":
+        absent.append("the chat template")
+    return absent
+
+
+def _template_in_config(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / "tokenizer_config.json").read_text("utf-8")).get("chat_template"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def generic_names(loop: Loop, folder: Path) -> dict[str, Any]:
+    """Class names the artifact carries that say nothing."""
+    names = list(loop.context.task().class_names())
+    try:
+        table = json.loads((folder / "config.json").read_text("utf-8")).get("id2label") or {}
+    except (OSError, ValueError, AttributeError):
+        return {}
+    stored = list(table.values())
+    return (
+        {"generic_names": stored} if names and stored and all(str(name).startswith("LABEL_") for name in stored) else {}
+    )

@@ -1,0 +1,178 @@
+"""Watches timed updates for the ``batch`` gate: counts, ticks, rates, orders, and two ways to one gradient."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from typing import Any
+
+import torch
+
+from tui_pilot.observe.tensors import weights_hash
+from tui_pilot.pilot import gradient_check
+from tui_pilot.pilot.checkpoint import random_state, restore_random_state
+from tui_pilot.pilot.loop import Loop, Result
+from tui_pilot.pilot.phase import Phase
+from tui_pilot.pilot.rows import Microbatch, epoch_order
+from tui_pilot.plan.batch import BatchAnswer, windows
+from tui_pilot.tasks.base import defines, schedule_factor
+
+CURVE_LIMIT = 20_000
+SAME_ORDER_ROWS = 6
+
+
+class Watch:
+    """Collects what the gate judges; its own work stands outside the timed windows."""
+
+    def __init__(self, loop: Loop, answer: BatchAnswer) -> None:
+        self.loop, self.answer = loop, answer
+        self.rows: list[int] = []
+        self.items: list[int] = []
+        self.microbatches = 0
+        self.disagree: list[dict[str, Any]] = []
+        self.norms: list[float | None] = []
+        self.bad: Result | None = None
+        self.first_ids: list[Any] = []
+        self.start = dict(vars(loop.counters))
+        loop.observers.append(self._observe)
+
+    def _observe(self, kind: str, value: Any) -> None:
+        if kind == "count":
+            micro, said = value
+            if said != micro.count:
+                self.disagree.append({"rows": micro.ids, "count": micro.count, "loss": said})
+
+    def before(self, current: Phase) -> None:
+        """Gradient comparison, learning-rate curve and orders: nothing here changes weights or random streams."""
+        loop = self.loop
+        streams = random_state(loop.context.device)
+        current.progress(0, None, "gradient", "comparing the accumulated gradient with the same rows one by one")
+        current.seen["gradient"] = gradient_check.compare(loop)
+        self.disagree.clear()
+        current.seen["curve"] = curve(loop)
+        current.seen |= orders(loop)
+        restore_random_state(streams, loop.context.device)
+        self.start = dict(vars(loop.counters))
+
+    def after(self, result: Result, window: list[Microbatch]) -> None:
+        """One update's counts."""
+        world = self.loop.context.world
+        self.rows.append(self.loop.all_sum(result.rows) if world > 1 else result.rows)
+        self.items.append(result.items)
+        self.microbatches += len(window)
+        self.norms.append(result.norm)
+        if not self.first_ids:
+            self.first_ids = result.ids
+        if self.bad is None and not math.isfinite(result.loss):
+            self.bad = result
+
+    def counted(self) -> dict[str, Any]:
+        """Counted numbers beside the planned ones, for JSON and screen."""
+        now = vars(self.loop.counters)
+        return {
+            "updates": len(self.rows),
+            "rows_per_update": self.rows,
+            "items_per_update": self.items,
+            "microbatches": self.microbatches,
+            "optimizer_steps": now["optimizer_steps"] - self.start["optimizer_steps"],
+            "scheduler_ticks": now["scheduler_ticks"] - self.start["scheduler_ticks"],
+            "effective_batch": max(self.rows, default=None),
+        }
+
+    def finish(self, current: Phase) -> None:
+        """Everything the gate needs."""
+        loop, context = self.loop, self.loop.context
+        counted = self.counted()
+        planned = [sum(sizes) * context.world for sizes in islice(windows(self.answer.question), len(self.rows))]
+        current.seen |= {
+            "planned": self.answer.as_json(),
+            "planned_rows_per_update": planned,
+            "rows_per_update": self.rows,
+            "optimizer_steps": counted["optimizer_steps"],
+            "scheduler_ticks": counted["scheduler_ticks"],
+            "updates": len(self.rows),
+            "count_disagrees": self.disagree[:10],
+        }
+        if self.bad is not None:
+            current.seen |= {"bad_update": self.bad.update, "bad_rows": self.bad.ids}
+        if loop.scaler is not None:
+            current.seen["scaler"] = {
+                "updates": loop.counters.scaler_updates - self.start["scaler_updates"],
+                "windows": len(self.rows),
+            }
+        if context.world > 1:
+            current.seen["rank_hashes"] = context.gather(weights_hash(loop.raw))
+            current.seen["rank_norms"] = context.gather(self.norms[-1])
+            seen_ids = context.gather(self.first_ids)
+            shared = set(seen_ids[0]).intersection(*seen_ids[1:])
+            current.seen["shared_between_ranks"] = sorted(shared, key=str)
+        loop.observers.remove(self._observe)
+        gradient = current.seen["gradient"]
+        current.inputs |= {
+            "rows_per_update": self.rows,
+            "items_per_update": self.items,
+            "optimizer_steps": counted["optimizer_steps"],
+            "scheduler_ticks": counted["scheduler_ticks"],
+            "gradient_error": gradient.get("error"),
+            "learning_rates": [point for point in current.seen["curve"]],
+        }
+
+
+def curve(loop: Loop) -> list[dict[str, Any]]:
+    """The learning rate the schedule will give at a few updates, run ahead on a throwaway optimizer."""
+    task, plan = loop.task, loop.context.plan.optimizer
+    total = min(loop.total_updates, CURVE_LIMIT)
+    base = float(loop.optimizer.param_groups[0].get("initial_lr", loop.optimizer.param_groups[0]["lr"]))
+    planned = base if defines(task, "build_optimizer") else plan.lr
+    throwaway = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=base)
+    scheduler = task.build_scheduler(throwaway, loop.total_updates)
+    rates = [float(throwaway.param_groups[0]["lr"])]
+    for _ in range(total):
+        throwaway.step()
+        scheduler.step()
+        rates.append(float(throwaway.param_groups[0]["lr"]))
+    points = {"start": 0, "warm-up end": min(plan.warmup, total), "half": total // 2, "end": total}
+    if defines(task, "build_scheduler"):
+        return _own_curve(rates, points, planned)
+    return [
+        {
+            "update": at,
+            "name": name,
+            "seen": rates[at],
+            "planned": planned * schedule_factor(at, loop.total_updates, plan.warmup, plan.schedule),
+        }
+        for name, at in points.items()
+    ]
+
+
+def _own_curve(rates: list[float], points: dict[str, int], planned: float) -> list[dict[str, Any]]:
+    """A person's own schedule is taken as it is, but it must not fall to nothing right after its highest point."""
+    peak = max(rates)
+    top = rates.index(peak)
+    soon = min(len(rates) - 1, top + max(1, (len(rates) - top) // 20))
+    found = [{"update": at, "name": name, "seen": rates[at], "planned": rates[at]} for name, at in points.items()]
+    if rates[soon] < 0.2 * peak and soon < len(rates) - 1 and top > 0:
+        found.append({"update": soon, "name": "after warm-up", "seen": rates[soon], "planned": peak})
+    if peak < 0.5 * planned and len(rates) > 2:
+        found.append({"update": top, "name": "highest", "seen": peak, "planned": planned, "severity": "warn"})
+    return found
+
+
+def orders(loop: Loop) -> dict[str, Any]:
+    """Whether the order depends on seed and epoch alone, changes with the epoch, and holds every row once."""
+    task, split, seed = loop.task, loop.feed.split, loop.context.plan.seed
+    first, again, second = (epoch_order(task, split, epoch, seed) for epoch in (0, 0, 1))
+    found: dict[str, Any] = {"first_rows": [split.ids[place] for place in first[:8]]}
+    if first != again:
+        found["order_unstable"] = True
+    elif first == second and len(first) >= SAME_ORDER_ROWS:
+        found["same_order_each_epoch"] = True
+    counts: dict[int, int] = {}
+    for place in first:
+        counts[place] = counts.get(place, 0) + 1
+    twice = [split.ids[place] for place, count in counts.items() if count > 1]
+    never = [split.ids[place] for place in range(len(split)) if place not in counts]
+    if twice or never:
+        text = f"The order of epoch 0 holds {len(twice)} rows twice and leaves {len(never)} out; expected each once."
+        found["order_problem"] = {"text": text, "rows": (twice + never)[:100]}
+    return found

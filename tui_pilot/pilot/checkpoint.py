@@ -1,0 +1,291 @@
+"""Checkpoints: the full training state as tensors, numbers and strings; hashed, renamed whole, manifest last.
+
+A folder ``step-000020`` is a checkpoint only with its ``manifest.json``, which lists every file's size and SHA-256.
+Frozen base weights are not copied: the manifest keeps their hash, and a resume must find the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tui_pilot.errors import PilotError
+from tui_pilot.events.writer import utc_now
+from tui_pilot.observe.tensors import changing, hashes, one_hash, state_hash
+from tui_pilot.pilot.loop import Loop
+from tui_pilot.pilot.rows import Cursor
+from tui_pilot.run_folder import write_json
+
+MANIFEST = "manifest.json"
+MODEL, OPTIMIZER, LOOP = "model.pt", "optimizer.pt", "loop.pt"
+SAFE_SCALARS = (int, float, str, bool, type(None))
+
+
+class UnsafeState(PilotError):
+    """A state that holds more than tensors, numbers and strings."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint on disk."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.manifest["step"])
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Every random stream a task may draw from, as tensors and numbers."""
+    version, numbers, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": {"version": version, "numbers": list(numbers), "gauss": gauss},
+    }
+    if device.type == "cuda":
+        state["device"] = torch.cuda.get_rng_state(device)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        name, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = {
+            "name": name,
+            "keys": [int(key) for key in keys],
+            "position": int(position),
+            "has_gauss": int(has_gauss),
+            "cached": float(cached),
+        }
+    return state
+
+
+def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Set every stream back; done last, after everything that draws."""
+    python = state["python"]
+    random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "device" in state:
+        torch.cuda.set_rng_state(state["device"], device)
+    if "numpy" in state:
+        try:
+            import numpy
+        except ImportError:
+            return
+        one = state["numpy"]
+        keys = numpy.array(one["keys"], dtype=numpy.uint32)
+        numpy.random.set_state((one["name"], keys, one["position"], one["has_gauss"], one["cached"]))
+
+
+def plain_state(value: Any, place: str) -> Any:
+    """The state with containers made plain; anything but tensors, numbers and strings is refused by its place."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, SAFE_SCALARS):
+        return value
+    if isinstance(value, dict):
+        return {key: plain_state(item, f"{place}.{key}") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (
+            type(value)(plain_state(item, f"{place}[{n}]") for n, item in enumerate(value))
+            if type(value) in (list, tuple)
+            else [plain_state(item, f"{place}[{n}]") for n, item in enumerate(value)]
+        )
+    raise UnsafeState(
+        f"{place} is a {type(value).__module__}.{type(value).__qualname__}, which only unsafe loading could read back.",
+        "Keep tensors, numbers and strings in the state.",
+        code="unsafe_state",
+        title="The state cannot be stored safely",
+        key=place,
+    )
+
+
+def collect(loop: Loop) -> dict[str, dict[str, Any]]:
+    """Everything a resume needs, by file. Call it on every rank."""
+    context = loop.context
+    cursor = loop.feed.cursor
+    streams = context.gather(random_state(context.device))
+    scheduler = loop.scheduler.state_dict() if hasattr(loop.scheduler, "state_dict") else {}
+    scheduler = {key: value for key, value in scheduler.items() if key != "lr_lambdas"}
+    return {
+        MODEL: {name: tensor.detach() for name, tensor in changing(loop.raw)},
+        OPTIMIZER: plain_state(loop.optimizer.state_dict(), "optimizer"),
+        LOOP: plain_state(
+            {
+                "updates": loop.updates,
+                "total_updates": loop.total_updates,
+                "epoch": cursor.epoch,
+                "microbatch": cursor.microbatch,
+                "seed": context.plan.seed,
+                "world": context.world,
+                "scheduler": scheduler,
+                "scaler": loop.scaler.state_dict() if loop.scaler is not None else None,
+                "random": streams,
+            },
+            "loop",
+        ),
+    }
+
+
+def states_in(files: dict[str, dict[str, Any]]) -> list[str]:
+    """Which states are there, by the names people use."""
+    loop = files[LOOP]
+    found = ["model", "optimizer", "scheduler", "random state", "data position"]
+    return found + (["scaler"] if loop.get("scaler") is not None else [])
+
+
+def save(loop: Loop, root: Path, name: str) -> Saved:
+    """Write a checkpoint under a temporary name, hash it, and rename it whole. Raises OSError as the disk does."""
+    context = loop.context
+    files = collect(loop)
+    target = root / name
+    manifest: dict[str, Any] = {}
+    if context.main:
+        temporary = root / f".{name}.part"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        try:
+            entries = {}
+            for file, state in files.items():
+                path = temporary / file
+                with path.open("wb") as stream:
+                    torch.save(state, stream)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                entries[file] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+            manifest = {
+                "schema": 1,
+                "step": loop.updates,
+                "created": utc_now(),
+                "files": entries,
+                "states": states_in(files),
+                "weights": one_hash(hashes(files[MODEL].items())),
+                "frozen": frozen_hash(loop),
+                "trainable": sum(p.numel() for p in loop.raw.parameters() if p.requires_grad),
+                "environment": context.cache.get("environment", {}),
+            }
+            write_json(temporary / MANIFEST, manifest)
+            shutil.rmtree(target, ignore_errors=True)
+            temporary.rename(target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    if context.world > 1:
+        dist.barrier()
+        manifest = context.gather(manifest)[0]
+    return Saved(target, manifest)
+
+
+def frozen_hash(loop: Loop) -> str:
+    """One hash over what training does not change, made once per process."""
+    frozen = [(name, p) for name, p in loop.raw.named_parameters() if not p.requires_grad]
+    value: str = loop.context.once("frozen_hash", lambda: one_hash(hashes(frozen)))
+    return value
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, streamed."""
+    value = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            value.update(block)
+    return value.hexdigest()
+
+
+def why_incomplete(folder: Path) -> str | None:
+    """What keeps a folder from being a whole checkpoint or artifact; None if it is whole."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        entries = manifest["files"]
+    except FileNotFoundError:
+        return "no manifest.json: the save did not finish"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"manifest.json cannot be read: {type(error).__name__}"
+    for name, entry in entries.items():
+        file = folder / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != entry["bytes"]:
+            return f"{name} has {file.stat().st_size:,} bytes, {entry['bytes']:,} were written"
+        if sha256(file) != entry["sha256"]:
+            return f"{name} differs from its hash"
+    return None
+
+
+def newest(root: Path) -> tuple[Saved | None, list[dict[str, str]]]:
+    """The newest whole checkpoint, and the newer ones that are not whole, each with why."""
+    broken: list[dict[str, str]] = []
+    folders = sorted((path for path in root.glob("step-*") if path.is_dir()), key=lambda path: path.name, reverse=True)
+    for folder in folders:
+        why = why_incomplete(folder)
+        if why is None:
+            return Saved(folder, json.loads((folder / MANIFEST).read_text("utf-8"))), broken
+        broken.append({"name": folder.name, "why": why})
+    return None, broken
+
+
+def read(saved: Saved) -> dict[str, dict[str, Any]]:
+    """The checkpoint's states; tensors, numbers and strings alone, never retried in an unsafe mode."""
+    files = {}
+    for name in (MODEL, OPTIMIZER, LOOP):
+        try:
+            files[name] = torch.load(saved.path / name, map_location="cpu", weights_only=True)
+        except Exception as error:
+            if "weights_only" in str(error) or "Unsupported" in str(error):
+                raise UnsafeState(
+                    f"{saved.path / name} holds more than tensors, numbers and strings and was not opened.",
+                    code="unsafe_state",
+                    title="The checkpoint is not safe to load",
+                    file=str(saved.path / name),
+                ) from error
+            raise
+    return files
+
+
+def restore(loop: Loop, files: dict[str, dict[str, Any]]) -> None:
+    """Put every state back where it was, weights in place, random streams last."""
+    named = dict(changing(loop.raw))
+    with torch.no_grad():
+        for name, value in files[MODEL].items():
+            named[name].copy_(value)
+    loop.optimizer.load_state_dict(files[OPTIMIZER])
+    state = files[LOOP]
+    if hasattr(loop.scheduler, "load_state_dict"):
+        own = loop.scheduler.state_dict()
+        loop.scheduler.load_state_dict({**own, **state["scheduler"]})
+    if loop.scaler is not None and state.get("scaler") is not None:
+        loop.scaler.load_state_dict(state["scaler"])
+    loop.updates = int(state["updates"])
+    loop.feed.cursor = Cursor(int(state["epoch"]), int(state["microbatch"]))
+    streams = state["random"]
+    restore_random_state(streams[loop.context.rank if loop.context.rank < len(streams) else 0], loop.context.device)
+
+
+def state_hashes(loop: Loop) -> dict[str, str]:
+    """One hash per state, for comparison with the twin right after the load."""
+    streams = random_state(loop.context.device)
+    scheduler = loop.scheduler.state_dict() if hasattr(loop.scheduler, "state_dict") else {}
+    found = {
+        "weights": one_hash(hashes(changing(loop.raw))),
+        "optimizer": state_hash(loop.optimizer.state_dict()),
+        "scheduler": state_hash({key: value for key, value in scheduler.items() if key != "lr_lambdas"}),
+        "torch_rng": state_hash(streams["torch"]),
+        "python_rng": state_hash(streams["python"]),
+    }
+    if loop.scaler is not None:
+        found["scaler"] = state_hash(loop.scaler.state_dict())
+    if "numpy" in streams:
+        found["numpy_rng"] = state_hash(streams["numpy"])
+    if "device" in streams:
+        found["device_rng"] = state_hash(streams["device"])
+    return found

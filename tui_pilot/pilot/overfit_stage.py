@@ -1,0 +1,175 @@
+"""The overfit stage: a few short real rows until their own ids come back. Mechanics, not generalization."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from tui_pilot.observe.dropout import no_dropout
+from tui_pilot.observe.tensors import hashes
+from tui_pilot.pilot.answers import recovery
+from tui_pilot.pilot.audit import split_of
+from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.lengths import shortest_supervised
+from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
+from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
+from tui_pilot.pilot.rows import Microbatch, chunks
+from tui_pilot.pilot.trainable_set import trainable_facts
+
+LOOK_EVERY = 5
+PRECISION_STEPS = 5
+HALF = (torch.float16, torch.bfloat16)
+
+
+def run(context: Context) -> None:
+    """The one phase of this stage."""
+    if "overfit" in context.skipped:
+        skip(context, "overfit")
+        return
+    try:
+        with phase(context, "overfit") as current:
+            overfit(current)
+    except PhaseBroken:
+        return
+
+
+def overfit(current: Phase) -> None:
+    """Train on the shortest supervised rows and ask for their ids."""
+    context = current.context
+    split = split_of(context, "train")
+    places = shortest_supervised(context, split, context.plan.gates.overfit.rows)
+    with current.measure("load"):
+        model = build_model(context)
+        loop = build_loop(context, model, split)
+    current.at = loop.at
+    micros = [loop.feed.build(group) for group in chunks(places, context.plan.batch.micro)]
+    ids = [row for micro in micros for row in micro.ids]
+    items = sum(micro.count for micro in micros)
+    lr = learning_rate(context)
+    steps = context.plan.gates.overfit.steps
+    current.inputs |= {
+        "rows": len(ids),
+        "row_ids": ids,
+        "items": items,
+        "lr": lr,
+        "steps_limit": steps,
+        "lengths": [length for micro in micros for length in micro.lengths],
+    }
+    current.seen |= {
+        "row_ids": ids,
+        "trained_rows": ids,
+        "evaluated_rows": ids,
+        "items": items,
+        "lr": lr,
+        "steps": 0,
+        "trainable": trainable_facts(context, model),
+        "tensors": sum(1 for _ in trainable(model)),
+    }
+    if not items:
+        return
+    for group in loop.optimizer.param_groups:
+        group["weight_decay"] = 0.0
+    with no_dropout(model), current.measure("train"):
+        _train(current, loop, model, micros, lr, steps)
+
+
+def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch], lr: float, steps: int) -> None:
+    seen, context = current.seen, current.context
+    names = dict(trainable(model))
+    before = hashes(names.items())
+    halves = {name: tensor.detach().clone() for name, tensor in names.items() if tensor.dtype in HALF}
+    nonzero: set[str] = set()
+    _set_rate(loop, context.plan.optimizer.lr if halves else lr)
+    step = 0
+    for step in range(1, steps + 1):
+        if step == PRECISION_STEPS + 1 and halves:
+            _below_precision(seen, names, halves)
+            halves = {}
+            _set_rate(loop, lr)
+        value = _one(loop, micros, names, nonzero)
+        seen["steps"] = step
+        seen.setdefault("first_loss", value)
+        seen["last_loss"] = value
+        if not math.isfinite(value):
+            seen["bad_step"] = step
+            break
+        if step % LOOK_EVERY == 0 or step == steps:
+            model.eval()
+            found = recovery(context, model, micros)
+            model.train()
+            current.progress(step, steps, "steps", f"loss {value:.4f}" + (f", {found.share:.0%} back" if found else ""))
+            if found is not None:
+                seen["recovered"], seen["shifted"], seen["wrong"] = found.share, found.shifted_share, found.wrong
+                if found.share >= 1.0 and step >= min(10, steps):
+                    break
+            elif value < 0.01 * max(1e-9, seen["first_loss"]):
+                break
+    else:
+        step = steps
+    if seen.get("recovered", 1.0) < 1.0:
+        found = recovery(context, model, micros)
+        seen["recovered_train_mode"] = found.share if found else None
+    after = hashes(names.items())
+    seen["no_gradient"] = sorted(set(names) - nonzero) if step >= 3 else []
+    still = [name for name in names if before[name] == after[name]]
+    seen["untouched"] = still if step >= 3 else []
+    current.inputs |= {
+        "steps": step,
+        "first_loss": seen.get("first_loss"),
+        "last_loss": seen.get("last_loss"),
+        "recovered": seen.get("recovered"),
+    }
+
+
+def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], nonzero: set[str]) -> float:
+    """One update over all rows; notes which tensors got a gradient that is not all zero."""
+    total = sum(micro.count for micro in micros)
+    loss = 0.0
+    for number, micro in enumerate(micros):
+        loss += loop.forward_backward(micro, total, number == len(micros) - 1)
+    for name, tensor in names.items():
+        if tensor.grad is not None and name not in nonzero and bool((tensor.grad != 0).any()):
+            nonzero.add(name)
+    loop.at.update(part="optimizer.step")
+    if loop.scaler is not None:
+        loop.scaler.unscale_(loop.optimizer)
+    if loop.context.plan.optimizer.clip is not None:
+        torch.nn.utils.clip_grad_norm_(
+            [p for p in names.values() if p.grad is not None], loop.context.plan.optimizer.clip
+        )
+    if loop.scaler is not None:
+        loop.scaler.step(loop.optimizer)
+        loop.scaler.update()
+    else:
+        loop.optimizer.step()
+    loop.optimizer.zero_grad(set_to_none=True)
+    return loss / max(1, total)
+
+
+def _below_precision(seen: dict[str, Any], names: dict[str, Any], halves: dict[str, torch.Tensor]) -> None:
+    shares = {
+        name: float((names[name].detach() == old).float().mean()) for name, old in halves.items() if old.numel() >= 8
+    }
+    below = [name for name, share in shares.items() if share >= 0.99]
+    if below and len(below) >= 0.5 * len(shares):
+        seen["below_precision"], seen["below_steps"] = below, PRECISION_STEPS
+        seen["below_share"] = min(shares[name] for name in below)
+
+
+def _set_rate(loop: Loop, lr: float) -> None:
+    for group in loop.optimizer.param_groups:
+        group["lr"] = torch.tensor(lr) if isinstance(group["lr"], torch.Tensor) else lr
+
+
+def learning_rate(context: Context) -> float:
+    """The rate of this test: as the plan says, else 20x the plan's for adapters and up to 10x for full tuning."""
+    asked = context.plan.gates.overfit.lr
+    if asked != "auto":
+        return float(asked)
+    planned = context.plan.optimizer.lr
+    if context.plan.model.adapter is not None:
+        return max(planned, min(20 * planned, 5e-3))
+    return max(planned, min(10 * planned, 1e-3 if context.plan.optimizer.name == "adamw" else 1.0))
