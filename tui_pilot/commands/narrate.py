@@ -52,8 +52,9 @@ def _ended(event: Mapping[str, Any], state: RunState) -> str:
 def ending(state: RunState) -> str:
     """``finished: warn, 13 pass, 2 warn``."""
     found: dict[str, int] = {}
+    looked_at = schema.PHASES_OF["data"] if state.run_kind == "check" else schema.PHASES
     for row in state.rows:
-        if row.verdict is not None:
+        if row.verdict is not None and row.phase in looked_at:
             found[row.verdict] = found.get(row.verdict, 0) + 1
     order = ("pass", "warn", "unchecked", "skipped", "fail", "not_run")
     words = ", ".join(f"{found[word]} {word.replace('_', ' ')}" for word in order if word in found)

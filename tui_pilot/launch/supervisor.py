@@ -38,6 +38,7 @@ BEAT_S = 1.0
 POLL_S = 0.1
 POLL_WITH_GPUS_S = 0.05  # phase edges are learnt from the stage's file: the closer, the truer the sampled windows
 LAST_WORDS_TRIES = 5
+ALONE = ("data", "overfit", "reload")  # one process whatever the plan: nothing in them depends on the others
 
 
 class Supervisor:
@@ -123,7 +124,7 @@ class Supervisor:
     # -- one stage -----------------------------------------------------------------------------------------------------
     def run_stage(self, stage: str, attempt: int) -> None:
         """Start a stage, follow it to its end, and judge what it left open."""
-        processes = self.plan.launch.processes if stage != "data" else 1
+        processes = 1 if stage in ALONE else self.plan.launch.processes
         python = str(self.run["python"])
         try:
             process = StageProcess.spawn(self.folder, python, stage, attempt, processes=processes, cwd=self.cwd)
