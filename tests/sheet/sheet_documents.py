@@ -45,7 +45,8 @@ def memory(device: str, allocated: float, ranks: int = 8) -> list[dict[str, Any]
     """A row's memory list; GiB in, bytes out. On a CPU nothing is reserved and nothing is a GPU's."""
     if device == "cpu":
         return [{"rank": 0, "device": "cpu", "allocated_peak": round(allocated * GIB), "reserved_peak": None,
-                 "device_used_peak": None, "device_usable": None, "host_peak": 2 * GIB}]  # fmt: skip
+                 "device_used_peak": None, "device_usable": None, "host_peak": 2 * GIB,
+                 "known": {"allocated_peak": {"kind": "sampled", "hz": 1000}}}]  # fmt: skip
     return [
         {
             "rank": rank,
@@ -57,6 +58,7 @@ def memory(device: str, allocated: float, ranks: int = 8) -> list[dict[str, Any]
             "device_usable": round(79.1 * GIB),
             "outside_torch": round(1.6 * GIB),
             "host_peak": 41 * GIB,
+            "known": {"device_used_peak": {"kind": "sampled", "hz": 20}, "allocated_peak": {"kind": "exact"}},
         }
         for rank in range(ranks)
     ]

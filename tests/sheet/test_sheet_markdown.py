@@ -138,3 +138,26 @@ def test_json_holds_no_character_that_a_terminal_obeys() -> None:
     assert not any((ord(each) < 32 and each != "\n") or 0x7F <= ord(each) < 0xA0 for each in written)
     assert "\u202e" not in written and "日本" in written
     assert json.loads(written)["configurations"][0]["expected_result"] == said
+
+
+def test_only_sampled_peaks_are_called_floors() -> None:
+    on_gpu, on_cpu = (render(from_shown([shown(device)])) for device in ("cuda", "cpu"))
+    assert "| allocated | reserved | device used ≥ |" in on_gpu
+    assert re.search(r"\| +allocated ≥ \| +host \|", on_cpu)
+
+
+def test_what_changed_from_the_parent_is_printed() -> None:
+    show = shown()
+    show["parent"] = "20261201-190000-llama8b-full-3f9a"
+    show["changed"] = {"launch.processes": [8, 1], "code of pilot-tui": ["a" * 64, "b" * 64]}
+    page = re.sub(r"\s*\|\n\|\s*\|\s*", " ", render(from_shown([show])))
+    assert "llama8b-full-3f9a; changed: launch.processes 8, now 1" in page and "a" * 12 in page and "a" * 13 not in page
+
+
+def test_control_answers_and_an_exact_resume_are_printed() -> None:
+    show = shown()
+    row(show, "reload")["inputs"] = {"control_answers": ["The rear cable.", "   "]}
+    show["facts"]["resume"] = {"bit_equal": True, "tolerance": 0.0}
+    page = render(from_shown([show]))
+    assert "| control 1      | The rear cable." in page and "(blank, 3 characters)" in page
+    assert "losses to the bit" in page

@@ -89,9 +89,9 @@ def configuration(show: Json) -> dict[str, Any]:
         "memory_margin_asked": plan.rental.memory_margin if plan else None,
         "seconds": measured.seconds(show, facts),
         "sizes": measured.sizes(facts, plan),
-        "resume": _proof(show, "resume"),
+        "resume": {**_proof(show, "resume"), **_exactness(facts)},
         "reload": _proof(show, "reload"),
-        "control_outputs": facts.get("control_outputs"),
+        "control_outputs": _controls(show),
         "software": software(show, facts),
         "software_checked": {"value": judged.software_checked, "on": _checked_on(show, facts)},
         "revisions": dict(show.get("revisions") or {}),
@@ -185,6 +185,19 @@ def _phase(row: Json) -> dict[str, Any]:
 def _proof(show: Json, phase: str) -> dict[str, Any]:
     row = measured.row_of(show, phase)
     return {"verdict": row.get("verdict"), "text": sentence(row), "attempt": row.get("attempt")}
+
+
+def _exactness(facts: Json) -> dict[str, Any]:
+    """Whether the resumed losses were equal to the bit, or within which tolerance; null where no test ended."""
+    found = facts.get("resume")
+    found = found if isinstance(found, Mapping) else {}
+    return {"bit_equal": found.get("bit_equal"), "tolerance": found.get("tolerance")}
+
+
+def _controls(show: Json) -> list[str]:
+    """What the reloaded artifact answered to the control inputs, as far as the task can decode it."""
+    found = (measured.row_of(show, "reload").get("inputs") or {}).get("control_answers")
+    return [str(each) for each in found] if isinstance(found, list) else []
 
 
 def _variants(plan: Plan | None) -> list[dict[str, Any]]:

@@ -102,13 +102,20 @@ def _memory(item: Json) -> list[str]:
     by_phase: dict[str, list[Json]] = {}
     for entry in item["memory"]:
         by_phase.setdefault(entry["phase"], []).append(entry)
-    named = {"allocated_peak": "allocated", "reserved_peak": "reserved", "device_used_peak": "device used ≥"}
+    named = {"allocated_peak": "allocated", "reserved_peak": "reserved", "device_used_peak": "device used"}
+    named["host_peak"] = "host"
     # On a CPU nothing is reserved and no device is used: columns of blanks would look like zeros.
-    keys = [*named, "host_peak"] if item["memory_measured_on"] == "gpu" else ["allocated_peak", "host_peak"]
-    head = ["phase", "ranks", *(named.get(key, "host ≥") for key in keys)]
+    keys = list(named) if item["memory_measured_on"] == "gpu" else ["allocated_peak", "host_peak"]
+    head = ["phase", "ranks", *(named[key] + _floor(item["memory"], key) for key in keys)]
     rows = [(phase, str(len(entries)), *(highest(entries, key) for key in keys)) for phase, entries in by_phase.items()]
     widths = (11, 5, *(12 if key != "device_used_peak" else 13 for key in keys))
     return _table(head, rows, widths, right=range(1, len(head)))
+
+
+def _floor(entries: Iterable[Json], key: str) -> str:
+    """`` ≥`` where a column holds sampled peaks: each is then a floor."""
+    known = ((entry.get("known") or {}).get(key) for entry in entries)
+    return " ≥" if any(isinstance(how, Mapping) and how.get("kind") == "sampled" for how in known) else ""
 
 
 def _gpus(item: Json) -> list[str]:
@@ -116,8 +123,9 @@ def _gpus(item: Json) -> list[str]:
     if len(found) < 2 or item["memory_measured_on"] != "gpu":
         return []
     keys = ("allocated_peak", "reserved_peak", "device_used_peak", "device_usable")
+    used = "device used" + _floor(found, "device_used_peak")
     rows = [(entry.get("device") or entry.get("rank"), *(size(entry.get(key)) for key in keys)) for entry in found]
-    return _table(("gpu", "allocated", "reserved", "device used ≥", "usable"), rows, (8, 12, 12, 13, 12), (1, 2, 3, 4))
+    return _table(("gpu", "allocated", "reserved", used, "usable"), rows, (8, 12, 12, 13, 12), (1, 2, 3, 4))
 
 
 def _reading(document: Json) -> list[str]:

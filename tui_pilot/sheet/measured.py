@@ -82,7 +82,7 @@ def seconds(show: Json, facts: Json) -> dict[str, float | None]:
         "save_second": timed.get("save_second"),
         "export": first(timed.get("export"), phase("export")),
         "resume": phase("resume"),
-        "resume_load": timed.get("resume_load"),
+        "resume_load": first(timed.get("resume_load"), (facts.get("resume") or {}).get("load_seconds")),
     }
 
 

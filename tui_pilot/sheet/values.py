@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tui_pilot.run_folder import short_id
 from tui_pilot.sheet.judged import word
 from tui_pilot.text import count, duration, plural, rate, size
 
@@ -29,12 +30,15 @@ def facts_of(item: Json) -> Iterator[tuple[str, str]]:
     yield "on disk", on_disk(item)
     yield (
         "resume",
-        proof(item["resume"], "new process; rows, step, rate and states equal the twin's, losses within limits"),
+        proof(item["resume"], resumed(item["resume"])),
     )
     yield "reload", proof(item["reload"], "new process; the artifact alone gives the control answers again")
     for name, value in controls(item):
         yield name, value
     yield "software", software(item)
+    yield "revisions", revisions(item)
+    if item["parent"]:
+        yield "came from", origin(item)
     yield "expected", item["expected_result"] or "not written down (expected in the plan)"
     yield "which GPUs fit", fits(item)
     for name, value in variants(item):
@@ -173,14 +177,19 @@ def proof(row: Json, meaning: str) -> str:
     return word(row["verdict"]) + (f": {row['text']}" if row["text"] else "")
 
 
+def resumed(row: Json) -> str:
+    """What a passed resume test means for this run."""
+    equal = "new process; rows, step, rate and states equal the twin's"
+    if row.get("bit_equal"):
+        return f"{equal}, losses to the bit"
+    tolerance = row.get("tolerance")
+    return equal + (f", losses within {rate(tolerance)}" if isinstance(tolerance, float) else ", losses within limits")
+
+
 def controls(item: Json) -> Iterator[tuple[str, str]]:
     """Control inputs with the answers of the artifact, where the run stored them."""
-    found = item["control_outputs"]
-    if not isinstance(found, list):
-        return
-    for number, entry in enumerate(found[:3], 1):
-        said = entry.get("text") if isinstance(entry, Mapping) else entry
-        yield f"control {number}", str(said)
+    for number, answer in enumerate(item["control_outputs"][:3], 1):
+        yield f"control {number}", answer.strip() or f"(blank, {plural(len(answer), 'character')})"
 
 
 def software(item: Json) -> str:
@@ -192,6 +201,29 @@ def software(item: Json) -> str:
     where = f", on {checked['on']['gpu']}" if checked["on"].get("gpu") else ""
     said = "checked" + where if checked["value"] else "not checked"
     return f"{said}: {named}" if named else said
+
+
+def revisions(item: Json) -> str:
+    """The first digits of the hashes that say which run this was; whole ones stand in the JSON and in run.json."""
+    found = item["revisions"]
+    named = [f"{key} {str(found[key])[:12]}" for key in ("identity", "code", "git") if isinstance(found.get(key), str)]
+    files = found.get("data")
+    if isinstance(files, Mapping) and files:
+        named += [f"{name} {str(each.get('sha256'))[:12]}" for name, each in files.items() if isinstance(each, Mapping)]
+    return ", ".join(named) or "unknown"
+
+
+def origin(item: Json) -> str:
+    """The run this one follows, and what is not as it was there."""
+    changes = [f"{key} {_was(pair)}" for key, pair in item["changed"].items()]
+    return f"{short_id(str(item['parent']))}; changed: {', '.join(changes) or 'nothing'}"
+
+
+def _was(pair: Any) -> str:
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        return str(pair)
+    old, new = (str(each)[:12] if isinstance(each, str) and len(each) == 64 else str(each) for each in pair)
+    return f"{old}, now {new}"
 
 
 def fits(item: Json) -> str:
