@@ -17,7 +17,7 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
     """``seen``: rows per split, faults by code with rows and a first detail, and what could not be looked at."""
     reasons: list[Reason] = []
     rows = int(seen.get("rows", 0))
-    if not rows:
+    if not rows and not seen.get("broken"):
         reasons.append(reason("no_rows", "train has 0 rows, expected at least 1.", {"split": "train"}))
     for code, fault in (seen.get("faults") or {}).items():
         reasons.append(_fault(code, fault, rows, plan))

@@ -18,8 +18,8 @@ class Expected:
     """What the plan and the task say a right row looks like.
 
     ``ends`` are the ids that end a turn or a document, ``bos_counts`` the accepted numbers of leading BOS ids,
-    ``roles`` the roles to train on (None: all), ``last_only`` whether only the last such turn is. ``classes`` is the number of
-    classes, 0 where rows carry no class.
+    ``roles`` the roles to train on (None: all), ``last_only`` whether only the last such turn is. ``classes`` is the
+    number of classes, 0 where rows carry no class.
     """
 
     ends: frozenset[int] = frozenset()

@@ -45,16 +45,19 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
             f"{plural(shared['count'], 'message')} of {shared['right']} occur in {shared['left']} too "
             f"({share:.0%} of its rows): “{cut(shared['example'], 60)}”; expected 0."
         )
-        if whole.get("messages"):
-            text += f" Over all {whole['total']:,} rows {whole['messages']:,} messages occur more than once."
+        if whole.get("folded"):
+            text += (
+                f" Over all {whole['total']:,} rows {whole['messages']:,} messages occur more than once to the letter, "
+                f"{whole['folded']:,} with case and blanks folded."
+            )
         reasons.append(reason("same_rows", text, {"rows": shared["rows"], "split": shared["right"]}))
     for shared in seen.get("same_ids") or ():
         text = f"{plural(shared['count'], 'row id')} yielded by {shared['left']} and {shared['right']}; expected 0."
         reasons.append(reason("same_rows", text, {"rows": shared["rows"], "split": shared["right"]}))
     for near in seen.get("near") or ():
         text = (
-            f"{plural(near['count'], 'row')} of {near['right']} share at least {near['share']:.0%} of their 8-word runs "
-            f"with a row of {near['left']}: {near['pair'][0]} and {near['pair'][1]}, “{cut(near['example'], 60)}”."
+            f"{plural(near['count'], 'row')} of {near['right']} share at least {near['share']:.0%} of their 8-word "
+            f"runs with a row of {near['left']}: {near['pair'][0]} and {near['pair'][1]}, “{cut(near['example'], 60)}”."
         )
         reasons.append(reason("near_duplicate", text, {"rows": near["rows"], "split": near["right"]}))
     for repeated in seen.get("repeated") or ():

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +24,7 @@ DTYPES = {None: None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": tor
 
 
 def export(loop: Loop, current: Phase) -> None:
-    """Control answers, then the artifact under a temporary name, its manifest last, renamed whole; then a look inside.
-
-    A merged export is built from the written adapter in a fresh process: merging in place changes weights.
-    """
+    """Control answers, then the artifact under a temporary name, its manifest last, renamed whole; then a look inside."""
     context = loop.context
     folder = context.run.artifact
     if context.main:
@@ -41,9 +35,6 @@ def export(loop: Loop, current: Phase) -> None:
         try:
             with current.measure("save"):
                 context.task().save_artifact(loop.raw, temporary)
-                merge = getattr(context.task(), "merge_command", None)
-                if context.plan.export.kind == "merged" and callable(merge):
-                    _merge(merge, temporary)
                 files = {
                     str(path.relative_to(temporary)): path for path in sorted(temporary.rglob("*")) if path.is_file()
                 }
@@ -74,24 +65,6 @@ def export(loop: Loop, current: Phase) -> None:
         }
     if context.world > 1:
         dist.barrier()
-
-
-def _merge(command: Any, folder: Path) -> None:
-    """Replace the adapter in ``folder`` by the merged model that a fresh process makes of it."""
-    adapter = folder.with_name(".adapter.part")
-    shutil.rmtree(adapter, ignore_errors=True)
-    folder.rename(adapter)
-    folder.mkdir()
-    try:
-        arguments = [sys.executable, "-m", *command(adapter, folder)]
-        code = str(Path(__file__).resolve().parents[2])
-        environment = {**os.environ, "PYTHONPATH": code}
-        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise RuntimeError(f"The merge in its own process ended with exit code {done.returncode}: {last}")
-    finally:
-        shutil.rmtree(adapter, ignore_errors=True)
 
 
 def inspect(loop: Loop, folder: Path, files: dict[str, int]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tui_pilot.tasks.base import IGNORE, NotDefined, Task, defines, encode, take
 SPLITS = ("train", "validation")
 KEPT_PER_REASON = 100
 SAMPLED = 60
+MOST_BROKEN = 20
 
 
 def look(current: Phase) -> None:
@@ -27,6 +28,11 @@ def look(current: Phase) -> None:
     task = context.task()
     auditor = Auditor(context, task)
     for name in SPLITS:
+        broken = broken_rows(task, name)
+        if broken:
+            auditor.problems += broken
+            context.cache["broken_rows"] = True
+            continue
         split = split_of(context, name)
         if not split.records and name != "train":
             continue
@@ -254,6 +260,7 @@ class Auditor:
             unchecked.append("The task names no end token: whether it is trained on was not looked at.")
         return {
             "rows": self.rows if self.train_lengths else 0,
+            "broken": any(problem["code"] == "broken_line" for problem in self.problems),
             "faults": faults,
             "unchecked": unchecked,
             "problems": [*self.problems, *task_problems(self.task)],
@@ -285,6 +292,24 @@ class Auditor:
                 {"id": number, "name": name, "count": self.classes.get(number, 0)} for number, name in enumerate(names)
             ],
         }
+
+
+def broken_rows(task: Task, split: str) -> list[dict[str, Any]]:
+    """Rows of the split's file that cannot be read, all of them, by file and line; the rest is then not looked at."""
+    faults = getattr(task, "faults", None)
+    errors = list(faults(split)) if callable(faults) else []
+    found = [
+        {
+            "code": "broken_line",
+            "text": str(error),
+            "where": {key: value for key, value in (("file", error.file), ("line", error.line)) if value},
+        }
+        for error in errors[:MOST_BROKEN]
+    ]
+    if len(errors) > MOST_BROKEN:
+        text = f"{len(errors):,} rows of {split} cannot be read; the first {MOST_BROKEN} are named."
+        found.append({"code": "broken_line", "text": text, "where": {"split": split}})
+    return found
 
 
 def row_view(task: Task, record: Any, facts: RowFacts) -> dict[str, Any]:

@@ -15,7 +15,7 @@ def run(context: Context) -> None:
         if name in context.skipped:
             skip(context, name)
             continue
-        if broken and name == "splits":
+        if name == "splits" and (broken or context.cache.get("broken_rows")):
             skip(context, name, "not_run", reason("data_wrong", "The rows could not be read.", severity="unchecked"))
             continue
         try:

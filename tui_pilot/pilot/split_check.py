@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -33,6 +33,7 @@ class Side:
     split: Split
     texts: list[str]
     hashes: list[bytes] = field(default_factory=list)
+    exact: list[bytes] = field(default_factory=list)
     units: list[Any] = field(default_factory=list)
 
 
@@ -107,7 +108,8 @@ def read_side(task: Task, split: Split, with_units: bool) -> Side:
     for record in split.records:
         text = text_of(record)
         side.texts.append(text)
-        side.hashes.append(digest(text))
+        side.hashes.append(digest(fold(text)))
+        side.exact.append(digest(text))
         unit = None
         if with_units:
             try:
@@ -147,7 +149,7 @@ def fold(text: str) -> str:
 
 
 def digest(text: str) -> bytes:
-    return hashlib.blake2b(fold(text).encode("utf-8", "surrogatepass"), digest_size=12).digest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()
 
 
 def runs_of(text: str) -> set[int]:
@@ -255,14 +257,14 @@ def repeated(name: str, side: Side) -> dict[str, Any]:
 
 
 def over_all(sides: Mapping[str, Side]) -> dict[str, Any]:
-    """Texts that stand more than once over all splits together."""
-    places: dict[bytes, list[Any]] = defaultdict(list)
-    for side in sides.values():
-        for row, value in zip(side.split.ids, side.hashes, strict=True):
-            places[value].append(row)
-    groups = [rows for rows in places.values() if len(rows) > 1]
-    total = sum(len(side.texts) for side in sides.values())
-    return {"messages": len(groups), "rows": [row for rows in groups for row in rows], "total": total}
+    """Texts that stand more than once over all splits together: to the letter, and with case and blanks folded."""
+    exact = Counter(value for side in sides.values() for value in side.exact)
+    folded = Counter(value for side in sides.values() for value in side.hashes)
+    return {
+        "messages": sum(1 for count in exact.values() if count > 1),
+        "folded": sum(1 for count in folded.values() if count > 1),
+        "total": sum(len(side.texts) for side in sides.values()),
+    }
 
 
 def same_files(task: Task) -> list[dict[str, Any]]:

@@ -378,8 +378,19 @@ _HANDLERS = {
 
 _FED = frozenset(
     {
-        schema.RUN_STARTED, schema.RUN_ENDED, schema.STAGE_ENDED, schema.PHASE_STARTED, schema.PHASE_ENDED,
-        schema.UPDATE, schema.VALIDATION, schema.MARK, schema.NOTE, schema.DECISION, schema.REQUEST,
-        schema.TEST_QUEUED, schema.NOTICE, schema.CLEANED,
+        schema.RUN_STARTED,
+        schema.RUN_ENDED,
+        schema.STAGE_ENDED,
+        schema.PHASE_STARTED,
+        schema.PHASE_ENDED,
+        schema.UPDATE,
+        schema.VALIDATION,
+        schema.MARK,
+        schema.NOTE,
+        schema.DECISION,
+        schema.REQUEST,
+        schema.TEST_QUEUED,
+        schema.NOTICE,
+        schema.CLEANED,
     }
-)  # fmt: skip
+)
