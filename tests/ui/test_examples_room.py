@@ -128,7 +128,7 @@ async def test_below_100_columns_one_pane_at_a_time(tmp_path: Path) -> None:
         await settled(app, pilot)
         assert "reasons, over every row" in app.text() and "what the loss sees" not in app.text()
         await pilot.press("tab")
-        assert "300 rows" in app.text() and "trained on    lost" in app.text()
+        assert "300 rows" in app.text() and "trained on   lost" in app.text()
         await pilot.press("tab")
         assert "what the loss sees" in app.text() and "over every row" not in app.text()
         await pilot.press("tab")

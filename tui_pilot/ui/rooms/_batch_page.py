@@ -39,7 +39,7 @@ class Page:
     side: str
     typed: str | None = None
     counted: str = ""
-    picture: bool = True
+    rank: str = "gpu"
 
 
 def draw(page: Page) -> list[Line]:
@@ -47,7 +47,7 @@ def draw(page: Page) -> list[Line]:
     a, b = sides_of.solve(page.sides.a), sides_of.solve(page.sides.b)
     top = settings(page)
     follows = [paint.rule("what follows", "", page.width), *follow_lines(page, a, b)]
-    picture = picture_lines(page, b) if page.picture else []
+    picture = picture_lines(page, b)
     said = [paint.rule("", "", page.width), *said_lines(page, a, b)]
     if len(top) + len(follows) + len(said) > page.height:
         said = [said[0], *said_lines(page, a, b, short=True)]
@@ -195,9 +195,9 @@ def picture_lines(page: Page, found: Outcome) -> list[Line]:
     replicas = found.question.replicas
     boxes = _boxes(sizes, max(12, page.width // 2 - 14))
     gpus = [0] if replicas == 1 else [0, 1] if replicas == 2 else [0, 1, replicas - 1]
-    rows: list[tuple[str, str]] = [(f"gpu {gpu}", boxes) for gpu in gpus]
+    rows: list[tuple[str, str]] = [(f"{page.rank} {gpu}", boxes) for gpu in gpus]
     if replicas == SHOWN_GPUS:
-        rows.insert(2, ("gpu 2", boxes))
+        rows.insert(2, (f"{page.rank} 2", boxes))
     elif replicas > SHOWN_GPUS:
         rows.insert(2, (" ...", f"{replicas - 3} more alike"))
     total = sum(sizes) * replicas

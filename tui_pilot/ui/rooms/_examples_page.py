@@ -219,7 +219,7 @@ def row_lines(page: Page, width: int, height: int) -> list[Line]:
         title = f"{page.reason.code}: {title}"
     out: list[Line] = [
         paint.rule(title + ordered, _tab(page, width, "tokens"), width, "running" if focused else "head"),
-        ((paint.left("   row", width - 31) + paint.right("tokens", 8) + "  trained on    lost", "dim"),),
+        ((paint.left("   row", width - 28) + paint.right("tokens", 8) + "  trained on   lost", "dim"),),
     ]
     shown = max(0, height - 3)
     for n, record in enumerate(page.rows_shown[:shown]):
@@ -245,9 +245,11 @@ def _row_line(record: Record | None, chosen: bool, width: int, focused: bool) ->
     if record.get("split") not in (None, "train"):
         name += f" {str(record['split'])[:3]}"
     kept = count(supervised) if not lost else f"{count(supervised)} of {count((supervised or 0) + lost)}"
-    text = paint.left((">  " if chosen else "   ") + paint.clean(name), width - 31)
+    if len(kept) > 12:
+        kept = kept.replace(" of ", "/")
+    text = paint.left((">  " if chosen else "   ") + paint.clean(name), width - 28)
     text += paint.right(count(record.get("tokens")), 8)
-    text += paint.right(kept, 14) + paint.right(count(lost) if lost else "–", 8)
+    text += paint.right(kept, 12) + paint.right(count(lost) if lost else "–", 7)
     spans: Line = ((text, "text"),)
     return _reversed(paint.fit(spans, width)) if chosen and focused else spans
 

@@ -77,7 +77,7 @@ class BatchRoom(Room):
             return None
         a, b = (_batch_sides.solve(side) for side in (self.sides.a, self.sides.b))
         held = _batch_page.HELD[self.sides.a.held]
-        tail = f"      held constant: {held} {self.sides.a.amount:,g}       not run, nothing is saved"
+        tail = f"   held constant: {held} {self.sides.a.amount:,g}   not run, nothing saved"
         if isinstance(a, PlanError) or isinstance(b, PlanError):
             return ((" ✗ ", "fail"), ("from one of the two no run follows", "fail"), (tail, "text"))
         if a.effective_batch != b.effective_batch:
@@ -241,5 +241,6 @@ class BatchRoom(Room):
             side=self.side,
             typed=self.typed,
             counted=self._counted(),
+            rank="gpu" if self.snapshot.gpus else "rank",
         )
         target.write(_batch_page.draw(page), 0)
