@@ -57,6 +57,10 @@ def check(
     loaded, words = load_plan(plan, sets)
     say(words)
     folder = _prepare(loaded, runs)
+    if lock:
+        # The data stage then asks the model for the control rows too.
+        (folder.path / "control").mkdir(exist_ok=True)
+        (folder.path / "control" / "lock").touch()
     try:
         start.start(folder)
         try:

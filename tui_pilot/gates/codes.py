@@ -176,6 +176,7 @@ CODES: Final[dict[str, Code]] = _table(
     ("outputs_differ", "reload", "fail", "The artifact does not answer as the trained model did."),
     ("adapter_has_no_effect", "reload", "fail", "The reloaded model answers as the base did: the adapter is lost."),
     ("adapter_keys_unmatched", "reload", "fail", "Adapter keys do not match the model's names."),
+    ("base_differs", "reload", "fail", "Point model.path at the base the adapter was trained on."),
     ("tensors_missing", "reload", "fail", "The artifact lacks tensors the model needs."),
     ("prompt_ids_differ", "reload", "fail", "The artifact's tokenizer or template gives other ids."),
     ("unsafe_artifact", "reload export", "fail", "Save tensors alone: safetensors, or torch.save of a state dict."),

@@ -24,7 +24,7 @@ DTYPES = {None: None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": tor
 
 
 def export(loop: Loop, current: Phase) -> None:
-    """Control answers, then the artifact under a temporary name, its manifest last, renamed whole; then a look inside."""
+    """Control answers, then the artifact under a temporary name, manifest last, renamed whole; then a look inside."""
     context = loop.context
     folder = context.run.artifact
     if context.main:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +13,16 @@ from tui_pilot.gates.rows import Expected, RowFacts, RowReport, inspect
 from tui_pilot.gates.verdict import LIST_LIMIT
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.phase import Phase
+from tui_pilot.pilot.row_view import histogram, padding_share, plain_list, quantile, row_view
 from tui_pilot.pilot.rows import Split
 from tui_pilot.tasks.base import IGNORE, NotDefined, Task, defines, encode, takes_max_length
+from tui_pilot.text import plural
 
 SPLITS = ("train", "validation")
 KEPT_PER_REASON = 100
 SAMPLED = 60
 MOST_BROKEN = 20
+LABEL_CODES = ("label_out_of_range", "loss_mismatch")
 
 
 def look(current: Phase) -> None:
@@ -242,7 +245,12 @@ class Auditor:
     def seen(self, context: Context) -> dict[str, Any]:
         """The observation that the gate judges."""
         faults: dict[str, Any] = {}
+        problems = [*self.problems, *task_problems(self.task)]
+        told = {problem["code"] for problem in problems}
         for code, fault in self.faults.items():
+            if code in told and code in LABEL_CODES:
+                # The task names the very value of its file; the audit saw only what became of it.
+                continue
             faults[code] = {
                 "count": fault.count,
                 "rows": fault.rows,
@@ -263,7 +271,7 @@ class Auditor:
             "broken": any(problem["code"] == "broken_line" for problem in self.problems),
             "faults": faults,
             "unchecked": unchecked,
-            "problems": [*self.problems, *task_problems(self.task)],
+            "problems": problems,
         }
 
     def summary(self) -> dict[str, Any]:
@@ -280,7 +288,11 @@ class Auditor:
             "no_supervised_count": none.count,
             "truncated": cut.count,
             "response_tokens_lost": cut.sums.get("lost", 0) + none.sums.get("before_cut", 0),
-            "length": {"max": ordered[-1] if ordered else None, "p50": _at(ordered, 0.5), "p95": _at(ordered, 0.95)},
+            "length": {
+                "max": ordered[-1] if ordered else None,
+                "p50": quantile(ordered, 0.5),
+                "p95": quantile(ordered, 0.95),
+            },
             "padding_share": padding_share(self.train_lengths, self.task.plan.batch.micro),
             "supervised_tokens": {
                 "mean": sum(supervised) / len(supervised) if supervised else None,
@@ -312,31 +324,6 @@ def broken_rows(task: Task, split: str) -> list[dict[str, Any]]:
     return found
 
 
-def row_view(task: Task, record: Any, facts: RowFacts) -> dict[str, Any]:
-    """Everything the token view shows of one row."""
-    piece: Callable[[Sequence[int]], list[str]] | None = getattr(task, "pieces", None)
-
-    def pieces(ids: Sequence[int]) -> list[str] | None:
-        if piece is not None:
-            return list(piece(ids))
-        return [task.decode([number]) for number in ids] if defines(task, "decode") else None
-
-    return {
-        "row": facts.row,
-        "split": facts.split,
-        "ids": list(facts.ids),
-        "pieces": pieces(facts.ids),
-        "labels": facts.labels,
-        "full_ids": list(facts.full_ids) if facts.cut and facts.full_ids is not None else None,
-        "full_pieces": pieces(facts.full_ids) if facts.cut and facts.full_ids is not None else None,
-        "full_labels": facts.full_labels if facts.cut else None,
-        "spans": [list(span) for span in (facts.full_spans or facts.spans or ())],
-        "source": facts.source,
-        "supervised_text": facts.supervised_text,
-        "line": record.get("_line") if isinstance(record, Mapping) else None,
-    }
-
-
 def task_problems(task: Task) -> list[dict[str, Any]]:
     """What a task found itself while it read its files: label tables that disagree, notes of the reader."""
     found: list[dict[str, Any]] = []
@@ -347,48 +334,21 @@ def task_problems(task: Task) -> list[dict[str, Any]]:
             grouped.setdefault(problem["code"], []).append(problem)
         for code, group in grouped.items():
             rows = [problem.get("row") for problem in group if problem.get("row") is not None]
-            where = {"rows": rows} if rows else {}
-            found.append({"code": code, "text": group[0]["text"], "where": where, "severity": group[0].get("severity")})
+            where = {"rows": rows, "rows_count": len(rows)} if rows else {}
+            more = f" And {plural(len(group) - 1, 'row')} more." if len(group) > 1 else ""
+            text = group[0]["text"].rstrip(".") + "." + more
+            found.append({"code": code, "text": text, "where": where, "severity": group[0].get("severity")})
     notes = getattr(task, "file_notes", None)
     if callable(notes):
+        said: set[str] = set()
         for note in notes():
+            # Rows held out of the training file come with the same notes once more.
+            if note["text"] in said:
+                continue
+            said.add(note["text"])
             found.append({"code": "file_note", "text": note["text"], "where": note.get("where") or {}})
     return found
 
 
-def plain_list(value: Any) -> Any:
-    """Ids or labels as Python lists, whatever the task made them of."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return list(value) if isinstance(value, (tuple, range)) else value
-
-
 def _supervised(side: Mapping[str, Any]) -> int:
     return sum(1 for label in plain_list(side["labels"])[1:] if label != IGNORE)
-
-
-def _at(ordered: Sequence[int], share: float) -> int | None:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
-
-
-def padding_share(lengths: Sequence[int], micro: int) -> float | None:
-    """Padding among all tokens of microbatches in file order."""
-    total = padded = 0
-    for start in range(0, len(lengths), micro):
-        group = lengths[start : start + micro]
-        padded += max(group) * len(group)
-        total += sum(group)
-    return round(1 - total / padded, 4) if padded else None
-
-
-def histogram(lengths: Sequence[int], max_length: int | None) -> list[dict[str, int]]:
-    """Rows per length range, eight ranges up to the planned length or the longest row."""
-    top = max(max_length or 0, max(lengths, default=0))
-    if not top:
-        return []
-    width = max(1, -(-top // 8))
-    counts = Counter(min(7, length // width) for length in lengths)
-    return [
-        {"from": place * width, "to": min(top, (place + 1) * width - 1), "rows": counts.get(place, 0)}
-        for place in range(8)
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,24 @@ def base_control(context: Context, model: nn.Module) -> None:
         found = answers(context, model, control_batch(context))
         restore_random_state(streams, context.device)
         context.cache["control_base"] = found.get("loss")
+
+
+def control_loss(context: Context, model: nn.Module) -> dict[str, Any]:
+    """The untrained model's loss on the control rows, with what it depends on: what a lock keeps."""
+    found = answers(context, model, control_batch(context))
+    return {"value": found.get("loss"), "device": context.device.type, "precision": context.plan.precision}
+
+
+def locked_control(context: Context, model: nn.Module) -> dict[str, Any] | None:
+    """The lock's control loss beside this one; None without a lock made on this kind of device and precision."""
+    try:
+        locked = json.loads((context.folder / "pilot.lock.json").read_text("utf-8"))["control_loss"]
+        stored, kind = float(locked["value"]), (locked["device"], locked["precision"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if kind != (context.device.type, context.plan.precision):
+        return None
+    return {"stored": stored, "now": control_loss(context, model)["value"]}
 
 
 def store(context: Context, model: nn.Module) -> dict[str, Any]:

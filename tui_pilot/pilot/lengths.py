@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tui_pilot.pilot.audit import plain_list
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.row_view import plain_list
 from tui_pilot.pilot.rows import Split
 from tui_pilot.tasks.base import IGNORE, encode
 

@@ -10,7 +10,7 @@ import torch
 from tui_pilot.gates.codes import reason
 from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import changing, hashes, one_hash, weights_hash
-from tui_pilot.pilot import evaluation
+from tui_pilot.pilot import control, evaluation
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.lengths import longest
@@ -121,6 +121,10 @@ def forward(peak: Peak, current: Phase) -> None:
     peak.total = loop.window_total(peak.window)
     micro = peak.window[0]
     current.inputs |= describe(micro, loop)
+    locked = control.locked_control(context, loop.raw)
+    if locked is not None and locked["now"] is not None:
+        current.seen["control"] = locked
+        current.inputs["control_loss"], current.inputs["control_loss_locked"] = locked["now"], locked["stored"]
     loop.model.train()
     with current.measure():
         peak.loss = loop.forward(micro)

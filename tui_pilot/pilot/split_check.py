@@ -18,6 +18,7 @@ from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rows import Split, epoch_order, rank_share
 from tui_pilot.tasks.base import NotDefined, Task, defines
+from tui_pilot.tasks.units import describe
 
 WORDS = re.compile(r"\w+", re.UNICODE)
 RUN = 8
@@ -89,12 +90,8 @@ def look(current: Phase) -> None:
 def unit_rule(task: Task) -> str | None:
     """The unit in force, for people: the task's own, or the plan's."""
     planned = task.plan.data.unit
-    if isinstance(planned, str):
-        return planned
     if planned is not None:
-        from dataclasses import asdict
-
-        return ", ".join(f"{key} {value}" for key, value in asdict(planned).items() if value is not None)
+        return describe(planned)
     if defines(task, "unit") and not type(task).__module__.startswith("tui_pilot.tasks."):
         return f"{type(task).__name__}.unit"
     if task.plan.task == "demo":
@@ -115,7 +112,7 @@ def read_side(task: Task, split: Split, with_units: bool) -> Side:
             try:
                 unit = normal_unit(task.unit(record))
             except NotDefined:
-                unit = normal_unit(record.get(task.plan.data.unit)) if isinstance(task.plan.data.unit, str) else None
+                unit = None
         side.units.append(unit)
     return side
 

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from tui_pilot.devices import host
+from tui_pilot.pilot import control
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.loop import build_model
 from tui_pilot.pilot.phase import Phase
 
 PROBE_SECONDS = 180
@@ -73,6 +75,11 @@ def look(current: Phase) -> None:
     disk_seen = current.seen["disk"]
     current.inputs["disk_free_bytes"], current.inputs["disk_need_bytes"] = disk_seen["free"], disk_seen["need"]
     context.facts("software", software)
+    if (context.run.path / "control" / "lock").exists():
+        current.progress(len(names), len(names), "control", "asking the model for the control rows")
+        found = control.control_loss(context, build_model(context))
+        current.inputs["control_loss"] = found["value"]
+        context.facts("control_loss", found)
 
 
 def versions() -> dict[str, Any]:

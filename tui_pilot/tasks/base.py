@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from tui_pilot.plan.model import Plan
+from tui_pilot.tasks.units import Parents, parents_of, unit_of
 
 IGNORE = -100
 Record = Mapping[str, Any]
@@ -34,6 +35,8 @@ class Task:
     For classification ``labels`` is one class id per row.
     """
 
+    _links: Parents | None = None
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
@@ -48,8 +51,16 @@ class Task:
         return value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
 
     def unit(self, record: Record) -> Any:
-        """The unit that must stay on one side of a split, or a half-open interval ``(start, end)`` for windows."""
-        raise NotDefined("unit")
+        """The unit that must stay on one side of a split, or a half-open interval ``(start, end)`` for windows.
+
+        By default what ``data.unit`` of the plan says; without such a rule it is not defined.
+        """
+        rule = self.plan.data.unit
+        if rule is None:
+            raise NotDefined("unit")
+        if self._links is None:
+            self._links = parents_of(rule, *(self.records(split) for split in ("train", "validation", "test")))
+        return unit_of(rule, record, self._links)
 
     def source_text(self, record: Record) -> str:
         """The source's own words that the model is meant to learn, for comparison with the decoded spans."""

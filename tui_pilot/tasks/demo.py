@@ -93,7 +93,11 @@ class DemoTask(Task):
         return record["conversation_id"]
 
     def source_text(self, record: Record) -> str:
-        return "".join(message["content"] for message in record["messages"] if message["role"] == "assistant")
+        trained = self.plan.data.train_on
+        if trained == "all":
+            return "".join(message["content"] for message in record["messages"])
+        answers = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+        return "".join(answers if trained == "assistant" else answers[-1:])
 
     def encode(self, record: Record, max_length: int | None = None) -> Example:
         ids, labels, spans = [BOS], [IGNORE], []
