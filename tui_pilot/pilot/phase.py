@@ -231,6 +231,8 @@ def _out_of_memory(current: Phase, error: BaseException) -> Reason:
 
 
 def _person_frame(error: BaseException, folder: Path) -> tuple[str, int, str] | None:
+    if isinstance(error, SyntaxError) and error.filename:  # a file that never ran has no frame of its own
+        return error.filename, error.lineno or 0, "<module>"
     frames = traceback.extract_tb(error.__traceback__)
     ours = str(Path(__file__).resolve().parents[1])
     for frame in reversed(frames):
