@@ -90,6 +90,7 @@ def evaluate(loop: Loop, rows: int | None) -> dict[str, Any]:
 def rehearse(loop: Loop, current: Phase) -> None:
     """The ``evaluate`` phase: memory at the longest microbatch, then time and metric over the planned rows."""
     context = loop.context
+    loop.at.clear()
     split = split_of(context, "validation")
     if not split.records:
         current.seen["rows"] = 0

@@ -53,6 +53,7 @@ def run(context: Context) -> None:
         try:
             with phase(context, name) as current:
                 if train.loop is not None:
+                    train.loop.at.clear()  # the rows of the phase before are no longer on the device
                     current.at = train.loop.at
                 bodies[name](train, current)
         except PhaseBroken:
