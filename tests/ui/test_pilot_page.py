@@ -70,7 +70,7 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int, height: 
 def test_all_fifteen_phases_stand_in_order_at_80x24(tmp_path: Path) -> None:
     lines = page_text(shown(recorded.finished_demo(tmp_path)), 80, 21)
     assert [each[3:].split()[0] for each in lines[1:16]] == list(recorded.PHASES)
-    assert "no accelerator: every" in " ".join(lines)
+    assert "no accelerator: GPU memory" in " ".join(lines)
     assert any("response_truncated" in each for each in lines[16:])
 
 

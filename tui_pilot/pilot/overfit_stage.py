@@ -100,7 +100,7 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
             model.eval()
             found = recovery(context, model, micros)
             model.train()
-            current.progress(step, steps, "steps", f"loss {value:.4f}" + (f", {found.share:.0%} back" if found else ""))
+            current.progress(step, steps, "steps", f"loss {value:.3f}" + (f", {found.share:.0%} back" if found else ""))
             if found is not None:
                 seen["recovered"], seen["shifted"], seen["wrong"] = found.share, found.shifted_share, found.wrong
                 if found.share >= 1.0 and step >= min(10, steps):

@@ -229,7 +229,7 @@ def steady_step(peak: Peak, current: Phase) -> None:
         in_row = in_row + 1 if skipped else 0
         skips = max(skips, in_row)
         losses.append(loop.all_sum(loss) / max(1, peak.total))
-        current.progress(number + 1, updates, "updates", f"loss {losses[-1]:.4f}")
+        current.progress(number + 1, updates, "updates", f"loss {losses[-1]:.3f}")
     current.reachable = reachable_bytes(loop.raw, loop.optimizer)
     current.seen |= {
         "allocated_after": after,

@@ -92,7 +92,7 @@ def batch(train: Train, current: Phase) -> None:
             result = loop.update(window)
         watch.after(result, window)
         twin.announce(loop, "batch", result, one.duration_s)
-        current.progress(number + 1, timed, "updates", f"loss {result.loss:.4f}")
+        current.progress(number + 1, timed, "updates", f"loss {result.loss:.3f}")
         if _asked(context):
             save_asked(train, current)
     current.reachable = reachable_bytes(loop.raw, loop.optimizer)

@@ -35,7 +35,7 @@ def reference_updates(loop: Loop, count: int, current: Phase, measured: bool) ->
                 "weights": weights_hash(loop.raw),
             }
         )
-        current.progress(number + 1, count, "updates", f"loss {result.loss:.4f}")
+        current.progress(number + 1, count, "updates", f"loss {result.loss:.3f}")
         announce(loop, current.name, result, None)
     for entry in trace:
         entry["rows"] = [row for rank in entry["rows"] for row in rank]

@@ -77,7 +77,10 @@ def _configuration(number: int, item: Json) -> list[str]:
     gpus = _gpus(item)
     if gpus:
         lines += ["", f"### Memory per GPU, at {item['binding_phase']}", "", *gpus]
-    notes = [str(note.get("text")) for note in item.get("notes") or ()]
+    notes = [
+        f"{note['phase']}: {note.get('text')}" if note.get("phase") else str(note.get("text"))
+        for note in item.get("notes") or ()
+    ]
     if notes:
         lines += ["", "### Notes", "", *_bullets(notes)]
     return lines

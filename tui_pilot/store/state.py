@@ -325,10 +325,11 @@ def _mark(state: RunState, event: Event) -> RunState:
 
 
 def _note(state: RunState, event: Event) -> RunState:
-    phase = event.get("phase")
-    if phase in schema.PHASES:
-        return _with_row(state, str(phase), note=event.get("text"))
-    return replace(state, notes=(*state.notes, {"at": event.get("at"), "text": event.get("text", "")}))
+    # A note on a phase stands beside the mark's own note, never in its place.
+    note = {"at": event.get("at"), "text": event.get("text", "")}
+    if event.get("phase") in schema.PHASES:
+        note["phase"] = event["phase"]
+    return replace(state, notes=(*state.notes, note))
 
 
 def _decision(state: RunState, event: Event) -> RunState:

@@ -41,7 +41,8 @@ ACTIONS = (
     Action("leave", "q", "leave", "leave the screen; the pilot goes on"),
 )
 
-CHANGES = ("run", "run_past_fails", "stop", "resume_test", "mark", "note", "variant")
+CHANGES_THIS = ("stop", "resume_test", "mark", "note")
+CHANGES = (*CHANGES_THIS, "run", "run_past_fails", "variant")
 
 
 def why_not(name: str, snapshot: Snapshot, phase: str | None, starting: bool, searchable: bool) -> str | None:
@@ -51,7 +52,7 @@ def why_not(name: str, snapshot: Snapshot, phase: str | None, starting: bool, se
         return None
     if base == "search":
         return None if searchable else "this room has no list to filter"
-    if snapshot.live and snapshot.read_only and base in CHANGES:
+    if snapshot.read_only and base in (CHANGES if snapshot.live else CHANGES_THIS):
         who = f" (pid {snapshot.keys_pid})" if snapshot.keys_pid else ""
         return f"another screen has the keys{who}; this one reads only"
     checks = {

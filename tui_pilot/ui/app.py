@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from textual.widgets import Input
 from tui_pilot.events.schema import PHASES
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.ui import actions, operate, paint
+from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.feed import Feed
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.overlays import Picking, Reading
@@ -90,6 +90,7 @@ class PilotApp(RunKeys):
         folder: RunFolder | None = None,
         look: Look | None = None,
         notice: str | None = None,
+        clock: Clock | None = None,
     ) -> None:
         no_color = os.environ.get("NO_COLOR")
         super().__init__(ansi_color=True)  # roles are 256-colour numbers: sent as they are, short and exact
@@ -104,7 +105,8 @@ class PilotApp(RunKeys):
         self._notice = notice
         self._first_folder = folder
         self._opened = 0
-        self.feed = Feed(self._deliver, plan)
+        self.clock = clock or Clock()
+        self.feed = Feed(self._deliver, plan, clock=self.clock)
         self.rooms: tuple[Room, ...] = (
             PilotRoom(),
             ExamplesRoom(),
@@ -167,7 +169,7 @@ class PilotApp(RunKeys):
 
     def _second(self) -> None:
         if self.snapshot.now_mono:  # a snapshot came: until then there is nothing to count from
-            self.snapshot = replace(self.snapshot, now_mono=time.monotonic(), now=time.time())
+            self.snapshot = replace(self.snapshot, now_mono=self.clock.mono(), now=self.clock.wall())
         self._show()
 
     def _show(self) -> None:

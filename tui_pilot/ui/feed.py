@@ -17,7 +17,9 @@ from tui_pilot.events.reader import Reader
 from tui_pilot.run_folder import RunFolder, beat, drop_lock, is_live, read_lock, take_lock
 from tui_pilot.store.state import RunState, fold
 from tui_pilot.store.view import as_seen
+from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.gpu_readings import NvmlWatch, SampleTail, stale, with_history
+from tui_pilot.ui.host_readings import HostWatch
 from tui_pilot.ui.snapshot import GpuView, Snapshot
 
 if TYPE_CHECKING:
@@ -35,8 +37,15 @@ class Feed:
     ``take`` gives the newest snapshot and allows the next call of ``deliver``. ``follow`` changes to another run.
     """
 
-    def __init__(self, deliver: Callable[[], None], plan: LoadedPlan | None = None, want_keys: bool = True) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[], None],
+        plan: LoadedPlan | None = None,
+        want_keys: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
         self._deliver = deliver
+        self._clock = clock or Clock()
         self._given_plan = plan
         self._want_keys = want_keys
         self._lock = threading.Lock()
@@ -107,6 +116,7 @@ class Feed:
         self._reader = Reader(folder.events) if folder is not None else None
         self._samples = SampleTail(folder.samples) if folder is not None else None
         self._state = RunState()
+        self._host = HostWatch()
         self._live = self._lost = self._holds_keys = False
         self._keys_pid: int | None = None
         self._run_plan: LoadedPlan | None = None
@@ -136,6 +146,8 @@ class Feed:
             if self._samples is not None:
                 self._samples.poll()
             self._nvml.want(not self._live)
+            if self._live:
+                self._host.poll(self._state)
         self._maybe_publish(now)
         if self._folder is not None and not self._plan_read:  # after the first paint: reading a plan loads much
             self._plan_read = True
@@ -174,7 +186,7 @@ class Feed:
             self._lost,
             tuple(row.verdict for row in self._state.rows),
         )
-        moved = (self._state, self._keys_pid, self._holds_keys, self._nvml.views)
+        moved = (self._state, self._keys_pid, self._holds_keys, self._nvml.views, self._host.peak)
         due = now - self._published >= PUBLISH_S
         at_edge = edges != self._verdicts
         changed = moved != self._shown or self._live
@@ -194,10 +206,11 @@ class Feed:
             lost=self._lost,
             read_only=self._folder is not None and self._want_keys and not self._holds_keys,
             keys_pid=self._keys_pid,
-            now_mono=now,
-            now=time.time(),
+            now_mono=self._clock.mono(),
+            now=self._clock.wall(),
             gpus=views,
             gpus_why=self._nvml.why,
+            host_peak=self._host.peak if self._live else None,
             broken_lines=reader.broken if reader is not None else 0,
             unknown_kinds=reader.unknown if reader is not None else 0,
             problem=self._problem,

@@ -46,7 +46,8 @@ class Snapshot:
 
     ``live``: the supervisor's lock is alive. ``lost``: events say it runs, the lock says nobody does. ``read_only``:
     another screen has the keys (``keys_pid``). ``now_mono`` is time.monotonic() and ``now`` Unix seconds of the same
-    moment, so that a room can say how long ago something was without reading a clock.
+    moment, so that a room can say how long ago something was without reading a clock. ``host_peak`` is the highest
+    resident memory of the largest rank since the running phase began, bytes, as far as it was seen from outside.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -61,6 +62,7 @@ class Snapshot:
     gpus: tuple[GpuView, ...] = ()
     gpus_why: str | None = None
     gpus_frozen: str | None = None
+    host_peak: int | None = None
     broken_lines: int = 0
     unknown_kinds: int = 0
     problem: str | None = None

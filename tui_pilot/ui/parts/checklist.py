@@ -73,8 +73,8 @@ def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Li
         for (_, counter), cell in zip(table.memory, table.cells, strict=True)
     )
     main = "dim" if quiet else "text"
-    name_role = role if role in ("fail", "running") else main
-    reason = f" {paint.left(reasons(row), table.reason)}" if table.reason else "  "
+    name_role = "running" if row.running else main  # of a fail its glyph and its word are loud, nothing else
+    reason = f" {_cut_reasons(reasons(row), table.reason)}" if table.reason else "  "
     spans: Line = (
         (">" if selected else " ", "head" if selected else main),
         (sign, sign_role),
@@ -82,7 +82,7 @@ def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Li
         (f"{word:<10}", role),
         (f"{mark} ", "head" if row.mark else main),
         (f"{time_text:>5}{figures}", main),
-        (reason, role if role == "fail" else main),
+        (reason, "dim" if row.verdict == "pass" else main),
     )
     return paint.chosen(spans) if selected else spans
 
@@ -100,24 +100,38 @@ def ahead_line(row: Row, width: int, selected: bool) -> Line:
 
 
 def reasons(row: Row) -> str:
-    """The codes of a phase's reasons, worst first, notes left out."""
+    """The codes of a phase's reasons, worst first, notes left out; what a running phase is at."""
     if row.running and row.progress:
-        return progress_text(row)
+        return counted_text(row) or progress_text(row)
     codes = [str(each.get("code", "")) for each in row.reasons if each.get("severity") != "note"]
     more = f" +{len(codes) - 1}" if len(codes) > 1 else ""
-    return (codes[0] + more) if codes else ""
+    again = f"attempt {row.attempt}" if row.attempt > 1 else ""
+    return (codes[0] + more) if codes else again
+
+
+def _cut_reasons(text: str, width: int) -> str:
+    """The code is cut before the number of further reasons is."""
+    code, sign, more = text.rpartition(" +")
+    if not sign:
+        return paint.left(text, width)
+    return paint.left(f"{paint.left(code, min(len(code), width - len(more) - 2))} +{more}", width)
+
+
+def counted_text(row: Row) -> str:
+    """``update 3 of 5``; empty where nothing is counted."""
+    progress = row.progress or {}
+    done, total, unit = progress.get("done"), progress.get("total"), progress.get("unit")
+    if not isinstance(done, int) or not isinstance(total, int):
+        return ""
+    if not unit:
+        return f"{done:,} of {total:,}"
+    one = str(unit)[:-1] if str(unit).endswith("s") else str(unit)
+    return f"{one} {done:,} of {total:,}" if total < 100 else f"{done:,} of {total:,} {unit}"
 
 
 def progress_text(row: Row) -> str:
-    """``update 3 of 5``, or what the phase says of itself."""
-    progress = row.progress or {}
-    done, total, unit = progress.get("done"), progress.get("total"), progress.get("unit")
-    if progress.get("text"):
-        return str(progress["text"])
-    if done is None:
-        return ""
-    counted = f"{done:,} of {total:,}" if isinstance(total, int) and isinstance(done, int) else f"{done}"
-    return f"{unit} {counted}" if unit else counted
+    """``update 3 of 5, loss 4.686``: what is counted, then what the phase says of itself."""
+    return ", ".join(part for part in (counted_text(row), str((row.progress or {}).get("text") or "")) if part)
 
 
 def is_lost(row: Row) -> bool:

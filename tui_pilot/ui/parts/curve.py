@@ -12,6 +12,7 @@ from tui_pilot.ui.paint import Line
 
 Point = tuple[int, float | str]
 _STEPS = "▁▂▃▄▅▆▇█"
+WIDEST = 10  # cells of a column: a few updates fill the chart without becoming walls
 
 
 def finite(points: Sequence[Point]) -> list[tuple[int, float]]:
@@ -53,7 +54,7 @@ def chart(points: Sequence[Point], width: int, height: int, kind: str = "loss") 
     rows = height - 1
     inner = width - label - 4
     shown = columns(values, inner)
-    each = max(1, min(6, inner // len(shown)))
+    each = max(1, min(WIDEST, inner // len(shown)))
     span = (high - low) or 1.0
     eighths = [max(1, round((value - low) / span * rows * 8)) if high > low else rows * 4 for value in shown]
     lines: list[Line] = []
@@ -66,6 +67,8 @@ def chart(points: Sequence[Point], width: int, height: int, kind: str = "loss") 
         name = show(high) if n == 0 else show(low) if n == rows - 1 else ""
         lines.append(((f" {name:>{label}} ┤" if name else f" {'':>{label}} │", "dim"), (text, "bar")))
     first, last = f"update {placed[0][0]}", f"{placed[-1][0]}"
+    if len(first) + len(last) >= len(shown) * each:
+        first = str(placed[0][0])
     room = max(1, len(shown) * each - len(first) - len(last))
     foot = f" {'':>{label}}  {first}" + (f"{' ' * room}{last}" if len(placed) > 1 else "")
     lines.append(((foot, "dim"),))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rich.cells import cell_len
 
 from tui_pilot.store.state import Row
 from tui_pilot.text import duration
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, units
+from tui_pilot.ui.parts import checklist, facts, units
 from tui_pilot.ui.parts.phases import ABOUT
 from tui_pilot.ui.snapshot import Snapshot
 
+LABEL = 12
 _SHOWN = (
     ("allocated_peak", "allocated"),
     ("reserved_peak", "reserved"),
@@ -29,7 +32,8 @@ def title(row: Row) -> tuple[str, str, str]:
     if checklist.is_lost(row):
         return "?", f"{row.phase}, LOST", "fail"
     words = {"fail": "FAIL", "not_run": "not run", None: "not reached yet"}
-    return sign, f"{row.phase}, {words.get(row.verdict, str(row.verdict))}", role
+    again = f", attempt {row.attempt}" if row.attempt > 1 else ""
+    return sign, f"{row.phase}, {words.get(row.verdict, str(row.verdict))}{again}", role
 
 
 def detail(row: Row, snapshot: Snapshot, width: int, full: bool) -> list[Line]:
@@ -38,54 +42,76 @@ def detail(row: Row, snapshot: Snapshot, width: int, full: bool) -> list[Line]:
     if row.verdict in (None, "not_run") and not row.reasons:
         return _not_reached(row, snapshot, width)
     if row.running:
-        lines += _running(row, snapshot, width)
-    for reason in row.reasons:
-        lines += _reason(reason, width)
-    if row.mark:
-        said = f"mark {checklist.MARKS.get(row.mark, '?')} {row.mark}, by hand" + (f": {row.note}" if row.note else "")
-        lines += [((text, "head" if n == 0 else "text"),) for n, text in enumerate(paint.wrap(said, width))]
-    elif row.note:
-        lines += [((text, "text"),) for text in paint.wrap(f"note: {row.note}", width)]
+        lines += _running(row, width)
+    if row.verdict == "pass":
+        lines += _seen(row, width)
+    for reason in sorted(row.reasons, key=_quiet):
+        lines += _reason(reason, snapshot, width)
+    lines += _by_hand(row, snapshot, width)
     lines += _memory(row, width, full)
     lines += parts(row, width)
-    lines += _inputs(row.inputs, width, full)
+    lines += _ran_on(row.inputs, width, full)
     lines += _known(row, width)
     if not row.reasons and not row.running:
-        lines += _pairs("passes when", ABOUT[row.phase][1], width, "dim")
+        lines += flow("passes when", [ABOUT[row.phase][1]], width, "dim")
     if full and row.thresholds:
         lines.append((("thresholds", "dim"),))
-        lines += _inputs(row.thresholds, width, full)
-    for before in row.attempts:
-        text = f"attempt {before.get('attempt')} before: {before.get('verdict')}, {duration(before.get('duration_s'))}"
-        lines.append(((text, "dim"),))
+        lines += _listed(row.thresholds, width)
+    return lines + _attempts(row, width)
+
+
+def _quiet(reason: Mapping[str, Any]) -> bool:
+    """Notes stand below what decides."""
+    return reason.get("severity") == "note"
+
+
+def _seen(row: Row, width: int) -> list[Line]:
+    said = facts.sentence(row.phase, row.inputs)
+    return [((text, "text"),) for text in paint.wrap(said, width)] if said else []
+
+
+def _by_hand(row: Row, snapshot: Snapshot, width: int) -> list[Line]:
+    """The person's mark and notes on this phase."""
+    lines: list[Line] = []
+    if row.mark:
+        said = f"{row.mark}, by hand" + (f": {row.note}" if row.note else "")
+        lines += flow(f"mark {checklist.MARKS.get(row.mark, '?')}", [said], width, "head")
+    for note in snapshot.state.notes:
+        if note.get("phase") == row.phase:
+            lines += flow("note", [str(note.get("text", ""))], width)
+    return lines
+
+
+def _attempts(row: Row, width: int) -> list[Line]:
+    lines: list[Line] = []
+    for before in reversed(row.attempts):
+        codes = [str(each.get("code")) for each in before.get("reasons") or () if each.get("severity") != "note"]
+        said = [str(before.get("verdict") or "no verdict"), duration(before.get("duration_s")), *codes]
+        lines += flow(f"attempt {before.get('attempt')}", [", ".join(said)], width)
     return lines
 
 
 def _not_reached(row: Row, snapshot: Snapshot, width: int) -> list[Line]:
     does, passes = ABOUT[row.phase]
-    lines = _pairs("does", does, width, "text") + _pairs("passes when", passes, width, "text")
-    if row.mark or row.note:
-        lines += _pairs("note", f"{row.mark or ''} {row.note or ''}".strip(), width, "text")
-    return lines
+    lines = flow("does", [does], width) + flow("passes when", [passes], width)
+    return lines + _by_hand(row, snapshot, width)
 
 
-def _running(row: Row, snapshot: Snapshot, width: int) -> list[Line]:
+def _running(row: Row, width: int) -> list[Line]:
     lines: list[Line] = []
     progress = row.progress or {}
     done, total = progress.get("done"), progress.get("total")
-    said = checklist.progress_text(row)
+    counted, said = checklist.counted_text(row), str(progress.get("text") or "")
     if isinstance(done, (int, float)) and isinstance(total, (int, float)) and total > 0:
-        cells = max(8, min(24, width - len(said) - 8))
+        cells = max(8, min(24, width - len(counted) - 10))
         bar = paint.bar(done / total, cells).ljust(cells)
-        lines.append((("[", "dim"), (bar, "bar"), ("]", "dim"), (f" {done / total:4.0%}  {said}", "text")))
-    elif said:
-        lines.append(((said, "text"),))
-    else:
-        lines += [((text, "text"),) for text in paint.wrap(ABOUT[row.phase][0], width)]
-    return lines
+        lines.append((("[", "dim"), (bar, "bar"), ("]", "dim"), (f" {done / total:4.0%}  {counted}", "text")))
+    if not said and not lines:
+        said = ABOUT[row.phase][0]
+    return lines + [((text, "text"),) for text in paint.wrap(said, width) if said]
 
 
-def _reason(reason: Mapping[str, Any], width: int) -> list[Line]:
+def _reason(reason: Mapping[str, Any], snapshot: Snapshot, width: int) -> list[Line]:
     severity = str(reason.get("severity", "fail"))
     sign, role = paint.glyph(severity if severity != "note" else "skipped")
     code = str(reason.get("code", ""))
@@ -93,7 +119,7 @@ def _reason(reason: Mapping[str, Any], width: int) -> list[Line]:
     loud = role if severity == "fail" else "text"
     lines: list[Line] = [((f"{sign} ", role), (head[0], loud))]
     lines += [((f"  {text}", "text"),) for text in head[1:]]
-    where = where_text(reason.get("where"))
+    where = where_text(reason.get("where"), snapshot)
     if where:
         lines += [((f"  {text}", "text"),) for text in paint.wrap(where, max(10, width - 2))]
     if reason.get("advice"):
@@ -104,22 +130,34 @@ def _reason(reason: Mapping[str, Any], width: int) -> list[Line]:
     return lines
 
 
-def where_text(where: Any) -> str:
-    """``rows 0417, 2290, 14 more; rank 3``."""
+def where_text(where: Any, snapshot: Snapshot | None = None) -> str:
+    """``rows 0417, 2290, 14 more; rank 3``; files as they are named from the run or the plan."""
     if not isinstance(where, Mapping):
         return ""
     said = []
     for key, value in where.items():
-        if value is None or key.endswith("_count"):
+        if value is None or key.endswith("_count") or value == []:
             continue
         if isinstance(value, (list, tuple)):
             count = where.get(f"{key}_count", len(value))
             shown = ", ".join(str(item) for item in value[:4])
             more = count - min(4, len(value)) if isinstance(count, int) else 0
             said.append(f"{key} {shown}" + (f", {more:,} more" if more > 0 else ""))
+        elif key == "file":
+            said.append(f"file {_short_path(str(value), snapshot)}")
         else:
             said.append(f"{key} {value}")
     return "; ".join(said)
+
+
+def _short_path(path: str, snapshot: Snapshot | None) -> str:
+    """From the run's folder or the plan's, where it lies in one of them."""
+    if snapshot is None:
+        return path
+    if snapshot.folder is not None and f"/{snapshot.folder.id}/" in path:
+        return path.split(f"/{snapshot.folder.id}/", 1)[1]
+    home = str(snapshot.plan.folder) if snapshot.plan is not None else ""
+    return path[len(home) + 1 :] if home and path.startswith(f"{home}/") else path
 
 
 def _memory(row: Row, width: int, full: bool) -> list[Line]:
@@ -133,8 +171,8 @@ def _memory(row: Row, width: int, full: bool) -> list[Line]:
     lines: list[Line] = []
     if len(row.memory) == 1 and not full:
         rank = row.memory[0]
-        said = "  ".join(f"{name} {unit.show(rank.get(key), 'NA')}" for key, name in counters)
-        return [*_pairs(f"peak, {unit.name}", said, width, "text")]
+        said = [f"{name} {unit.show(rank.get(key), 'NA')}" for key, name in counters]
+        return flow(f"peak, {unit.name}", said, width)
     heads = {"allocated": "alloc", "reserved": "resvd", "outside torch": "outside", "process": "proc"}
     cell = 8 if unit is units.GIBS else 10
     counters = counters[: max(1, (width - 11) // cell)]
@@ -166,40 +204,25 @@ def parts(row: Row, width: int) -> list[Line]:
         text += f" {duration(took)}" if isinstance(took, (int, float)) else ""
         text += f", {unit.show(peak)} {unit.name}" if isinstance(peak, int) else ""
         said.append(text)
-    return _pairs("parts", "   ".join(said), width, "text")
+    return flow("parts", said, width)
 
 
-def _inputs(inputs: Mapping[str, Any], width: int, full: bool) -> list[Line]:
-    said: list[str] = []
-    for key, value in inputs.items():
-        text = _value(value, full)
-        if text:
-            said.append(f"{str(key).replace('_', ' ')} {text}")
+def _ran_on(inputs: Mapping[str, Any], width: int, full: bool) -> list[Line]:
+    if not inputs:
+        return []
     if full:
-        return [((text, "text"),) for each in said for text in paint.wrap(each, width)]
-    return _pairs("ran on", ", ".join(said), width, "text") if said else []
+        return [(("ran on", "dim"),), *_listed(inputs, width)]
+    return flow("ran on", [f"{name} {text}" for name, text in facts.facts(inputs)], width)
 
 
-def _value(value: Any, full: bool) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, (list, tuple)):
-        if value and all(isinstance(item, int) for item in value) and len(value) <= 4:
-            return " x ".join(f"{item:,}" for item in value)
-        limit = 40 if full else 3
-        more = f", {len(value) - limit:,} more" if len(value) > limit else ""
-        return ", ".join(_value(item, full) if isinstance(item, float) else str(item) for item in value[:limit]) + more
-    if isinstance(value, Mapping):
-        if not full:
-            return ""
-        return ", ".join(f"{key}: {_value(item, full)}" for key, item in list(value.items())[:40])
-    return str(value)
+def _listed(values: Mapping[str, Any], width: int) -> list[Line]:
+    """One value a line, names in a column of their own."""
+    lines: list[Line] = []
+    for name, text in facts.facts(values, full=True):
+        wrapped = paint.wrap(text, max(10, width - 24))
+        lines.append(((f"  {paint.left(name, 21)} ", "dim"), (wrapped[0], "text")))
+        lines += [((f"{'':<24}{each}", "text"),) for each in wrapped[1:]]
+    return lines
 
 
 def _known(row: Row, width: int) -> list[Line]:
@@ -213,13 +236,21 @@ def _known(row: Row, width: int) -> list[Line]:
     for key, name in _SHOWN:
         if key in known:
             groups.setdefault(units.how_known(rank, key), []).append(name)
-    said = "; ".join(f"{', '.join(names)} {how}" for how, names in groups.items())
-    return _pairs("known", said, width, "dim") if said else []
+    said = [f"{', '.join(names)} {how};" for how, names in groups.items()]
+    return flow("known", [*said[:-1], said[-1].rstrip(";")], width, "dim") if said else []
 
 
-def _pairs(name: str, value: str, width: int, role: str) -> list[Line]:
-    """``name: value`` wrapped, the name dim."""
-    wrapped = paint.wrap(value, max(10, width - len(name) - 2))
-    head: Line = ((f"{name}: ", "dim"), (wrapped[0], role))
-    rest = paint.wrap(" ".join(wrapped[1:]), max(10, width - 2)) if len(wrapped) > 1 else []
-    return [head, *(((f"  {text}", role),) for text in rest)]
+def flow(name: str, items: Sequence[str], width: int, role: str = "text") -> list[Line]:
+    """A dim name, and beside it as many items a line as fit; an item is broken only where it alone is too long."""
+    room = max(10, width - LABEL)
+    rows: list[str] = []
+    for item in items:
+        if rows and cell_len(f"{rows[-1]}   {paint.clean(item)}") <= room:
+            rows[-1] += f"   {paint.clean(item)}"
+        else:
+            rows += paint.wrap(item, room)
+    lines: list[Line] = []
+    for n, text in enumerate(rows):
+        label = paint.left(name, LABEL - 1) + " " if n == 0 else " " * LABEL
+        lines.append(((label, "dim"), (text, role)))
+    return lines

@@ -14,6 +14,7 @@ from tui_pilot.ui.snapshot import GpuView, Snapshot
 
 LEGEND = "▆ allocated  ▄ reserved  ▂ outside torch  ┃ highest of the run"
 NO_ACCELERATOR = "no accelerator: every phase runs on the CPU; GPU memory stays unchecked."
+NO_ACCELERATOR_SHORT = "no accelerator: GPU memory stays unchecked"
 MAX_BAR = 58
 MANY = 8
 

@@ -9,6 +9,9 @@ from tui_pilot.events import schema
 from tui_pilot.text import duration, loss, rate
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
+from tui_pilot.ui.parts import facts
+from tui_pilot.ui.parts.headline import clock
+from tui_pilot.ui.parts.phases import SHORT
 
 Event = Mapping[str, Any]
 
@@ -27,11 +30,18 @@ def worth(feed: Sequence[Event]) -> list[Event]:
     return kept[::-1]
 
 
-def feed_line(event: Event, narrow: bool = False) -> Line:
-    """``19:33:18  load  pass  11.9s  ...``; narrow leaves the columns away."""
+def feed_line(event: Event, narrow: bool = False, began: float | None = None) -> Line:
+    """``19:33:18  load  pass  11.9s  ...``; narrow leaves the columns away and counts from the run's beginning."""
     at = str(event.get("at", ""))[11:19]
+    mono = event.get("mono")
+    if narrow and began is not None and isinstance(mono, (int, float)) and mono >= began:
+        at = clock(mono - began)
     who, word, role, took, text = _told(event)
     if narrow:
+        if who == word or (who == "batch" and word == "update") or text.startswith("update "):
+            who = "" if text else who
+        if text.startswith(f"{word} "):
+            word = ""
         said = " ".join(part for part in (who, word, took, text) if part)
         return ((f"{at} ", "dim"), (said, role if role in ("fail", "warn") else "text"))
     return (
@@ -48,12 +58,14 @@ def _told(event: Event) -> tuple[str, str, str, str, str]:
     kind = event.get("kind")
     phase = str(event.get("phase") or "")
     if kind == schema.PHASE_STARTED:
-        return phase, "started", "running", "", _inputs(event.get("inputs"))
+        return phase, "started", "running", "", SHORT.get(phase, "")
     if kind == schema.PHASE_ENDED:
         verdict = str(event.get("verdict") or "")
         reasons = event.get("reasons") or []
         first = reasons[0] if reasons and isinstance(reasons[0], Mapping) else {}
-        text = str(first.get("text", "")) or _inputs(event.get("inputs"))
+        noted = first.get("severity") == "note"
+        text = "" if noted else str(first.get("text", ""))
+        text = text or facts.sentence(phase, event.get("inputs") or {})
         word = "FAIL" if verdict == "fail" else verdict.replace("_", " ")
         role = paint.ROLE_OF.get(verdict, "text")
         return phase, word, "text" if role == "pass" else role, duration(_float(event.get("duration_s")), ""), text
@@ -90,6 +102,8 @@ def _told(event: Event) -> tuple[str, str, str, str, str]:
             f"stage {event.get('stage')} ended, {how}  {text}".rstrip(),
         )
     if kind == schema.RUN_STARTED:
+        if event.get("again"):
+            return "run", "again", "running", "", "a resume test of this ended run; its rows stay"
         return "run", "started", "running", "", str(event.get("run", ""))
     if kind == schema.RUN_ENDED:
         return "run", str(event.get("state", "")), "text", "", str(event.get("text") or "")
@@ -98,19 +112,6 @@ def _told(event: Event) -> tuple[str, str, str, str, str]:
     level = str(event.get("level", "info"))
     text = " ".join(str(event.get(key)) for key in ("text", "advice") if event.get(key))
     return "notice", level if level != "info" else "", {"warn": "warn", "error": "fail"}.get(level, "text"), "", text
-
-
-def _inputs(inputs: Any) -> str:
-    """The inputs in one line: short plain values only."""
-    if not isinstance(inputs, Mapping):
-        return ""
-    said = []
-    for key, value in inputs.items():
-        if isinstance(value, (dict, list, tuple)) or value is None or len(str(value)) > 40:
-            continue
-        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        said.append(f"{str(key).replace('_', ' ')} {shown}")
-    return ", ".join(said[:6])
 
 
 def _float(value: Any) -> float | None:

@@ -22,10 +22,8 @@ def headline(snapshot: Snapshot, width: int) -> Line:
     short = width < 100
     sign, role, word, place, time = _parts(snapshot, short)
     name = f" {paint.clean(_name(snapshot)):<{NAME - 1}} "
-    if snapshot.read_only and snapshot.live:
-        who = f" (pid {snapshot.keys_pid})" if snapshot.keys_pid else ""
-        place = tuple((text.split(",")[0], each) for text, each in place)
-        place = (*place, (f"   READ-ONLY, another screen has the keys{who}", "warn"))
+    if snapshot.read_only:
+        place = _read_only(snapshot, place, width)
     pad = " " * max(1, (9 if short else 10) - len(word)) if word in ("READY", "RUNNING", "STARTING", "OPENING") else " "
     spans: list[Span] = [(name, "text"), (f"{sign} ", role), (word, _capital_role(role)), (pad, "text"), *place]
     taken = paint.width_of(((time, "text"),)) + 2
@@ -38,6 +36,14 @@ def headline(snapshot: Snapshot, width: int) -> Line:
         spans = list(paint.fit(tuple(spans), max(10, width - len(time) - 3)))
         room = 1
     return (*spans, (" " * max(1, room), "text"), (time, "dim" if word == "READY" else "text"))
+
+
+def _read_only(snapshot: Snapshot, place: tuple[Span, ...], width: int) -> tuple[Span, ...]:
+    """The place, cut to its head, and who has the keys: in full where there is room, never left out."""
+    who = f" (pid {snapshot.keys_pid})" if snapshot.keys_pid else ""
+    head = (place[0][0].split(",")[0], place[0][1])
+    said = f"READ-ONLY, another screen has the keys{who}" if width >= 100 else f"READ-ONLY{who}"
+    return head, (f"   {said}", "warn")
 
 
 def _capital_role(role: str) -> str:
@@ -106,7 +112,8 @@ def _running(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span
     row = state.running_row
     if row is None:
         done = sum(each.verdict is not None for each in state.rows)
-        place = f"{done}/{len(PHASES)} {_between(snapshot)}"
+        place = _between(snapshot) if state.again else f"{done}/{len(PHASES)} {_between(snapshot)}"
+        place = f"resume test: {place}" if state.again else place
     else:
         place = f"{PHASES.index(row.phase) + 1}/{len(PHASES)} {row.phase}"
         said = progress_text(row)
@@ -117,6 +124,9 @@ def _running(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span
     if state.queued:
         place += f"   {state.queued}"
     elapsed = max(0.0, snapshot.now_mono - state.started_mono) if state.started_mono is not None else None
+    began = unix(state.again)
+    if began is not None:  # a resume test of an ended run: its own time, not the run's age
+        elapsed = max(0.0, snapshot.now - began)
     return "►", "running", "RUNNING", ((place, "text"),), clock(elapsed)
 
 
@@ -125,7 +135,9 @@ def _between(snapshot: Snapshot) -> str:
     state = snapshot.state
     if state.stage is None:
         return "the next stage is prepared" if any(row.verdict for row in state.rows) else "the first stage is prepared"
-    own = [state.row(phase).verdict for phase in PHASES_OF.get(state.stage.name, ())]
+    rows = [state.row(phase) for phase in PHASES_OF.get(state.stage.name, ())]
+    # A row of an earlier attempt says nothing of this one.
+    own = [row.verdict if row.attempt >= state.stage.attempt else None for row in rows]
     if not any(own):
         return f"stage {state.stage.name} starts"
     return f"stage {state.stage.name} " + ("ends" if all(own) else "goes on")

@@ -9,7 +9,7 @@ from tui_pilot.text import loss as loss_text
 from tui_pilot.text import rate
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, curve, detail, gpu, happenings, plan_lines, units
+from tui_pilot.ui.parts import checklist, cpu, curve, detail, gpu, happenings, plan_lines
 from tui_pilot.ui.snapshot import Snapshot
 
 
@@ -119,8 +119,10 @@ def _compact_right(page: Page, width: int, height: int) -> list[Line]:
         how = f"at the peak of {page.row.phase}" if shown.frozen else "live" if snapshot.live else "no run is live"
         lines.append(((f"┃ highest of the run   {how}", "dim"),))
     else:
-        lines += [((text, "text"),) for text in paint.wrap(snapshot.gpus_why or gpu.NO_ACCELERATOR, width)]
-        lines.append(paint.EMPTY)
+        measured = cpu.narrow_lines(snapshot, page.row, width)
+        why = snapshot.gpus_why or (gpu.NO_ACCELERATOR_SHORT if measured else gpu.NO_ACCELERATOR)
+        lines += [((text, "text"),) for text in paint.wrap(why, width)]
+        lines += measured or [paint.EMPTY]
     lines += _loss_lines(page, width, height - len(lines) - 3)
     if snapshot.folder is None:
         return lines + _plan(page, width)
@@ -130,7 +132,7 @@ def _compact_right(page: Page, width: int, height: int) -> list[Line]:
         rest -= 1
     if rest > 0:
         feed = happenings.worth(snapshot.state.feed)[-rest:]
-        lines += [happenings.feed_line(event, narrow=True) for event in feed]
+        lines += [happenings.feed_line(event, narrow=True, began=snapshot.state.started_mono) for event in feed]
     return lines
 
 
@@ -180,7 +182,7 @@ def _detail_rule(page: Page, text: str, role: str, width: int, more: bool) -> Li
 def _normal(page: Page) -> list[Line]:
     """120 x 36 and above: table and detail beside each other, then GPUs, then loss and events."""
     snapshot = page.snapshot
-    right = 46 if page.width < 160 else 56
+    right = 44 if page.width < 160 else 56
     curve_width = page.width - 130 if page.wide else 0
     reason = max(12, min(28, page.width - curve_width - right - 52))
     table = checklist.columns(snapshot, compact=False, reason=reason)
@@ -244,9 +246,14 @@ def _loss_rule(page: Page) -> Line:
     rated = f", lr {rate(last_lr)}" if isinstance(last_lr, (int, float)) else ""
     value = state.loss[-1][1]
     shown = loss_text(value) if isinstance(value, (int, float)) else value
+    checked = ""
+    if state.validation:
+        at, metrics = state.validation[-1]
+        named = next(((name, value) for name, value in metrics.items() if isinstance(value, (int, float))), None)
+        checked = f", validation {named[0]} {loss_text(named[1])} at {at}" if named else ""
     strange = len(state.loss) - len(curve.finite(state.loss))
     odd = f", {strange} not finite" if strange else ""
-    return paint.rule(f"loss, train: {shown}{rated}{odd}", "all history, from its lowest", page.width)
+    return paint.rule(f"loss, train: {shown}{rated}{checked}{odd}", "all history, from its lowest", page.width)
 
 
 def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:
@@ -276,25 +283,11 @@ def _no_gpu(page: Page) -> list[Line]:
 def _cpu_lines(page: Page) -> list[Line]:
     """No GPU: the sentence, then what the CPU run took, the selected phase against the highest of the run."""
     snapshot, row = page.snapshot, page.row
-    legend = f"{row.phase} against the highest of the run" if row.memory else f"{row.phase} measured no memory"
-    if row.running:
-        legend = f"{row.phase} so far; its peak comes at its end"
-    lines = [paint.rule("memory of the CPU run", legend, page.width)]
-    lines.append(((f" {snapshot.gpus_why or gpu.NO_ACCELERATOR}", "text"),))
-    for counter, name in (("allocated_peak", "allocated"), ("host_peak", "host")):
-        highest = max(
-            ((units.peak(each, counter) or 0, each.phase) for each in snapshot.state.rows), key=lambda item: item[0]
-        )
-        if not highest[0]:
-            continue
-        here = units.peak(row, counter) if not row.running else units.so_far(row, counter)
-        unit = units.unit_for([highest[0]])
-        width = max(8, min(gpu.MAX_BAR, page.width - 52))
-        filled = paint.bar((here or 0) / highest[0], width).ljust(width)
-        numbers = f" {unit.show(here, 'NA' if row.memory else '–'):>8} {unit.name}"
-        numbers += f"   highest {unit.show(highest[0])} in {highest[1]}"
-        lines.append(((f" {name:<10}", "text"), (f"[{filled}]", "bar"), (numbers, "text")))
-    return lines
+    return [
+        paint.rule("memory of the CPU run", cpu.legend(row), page.width),
+        ((f" {snapshot.gpus_why or gpu.NO_ACCELERATOR}", "text"),),
+        *cpu.wide_lines(snapshot, row, page.width),
+    ]
 
 
 def _events(page: Page, height: int) -> list[Line]:
