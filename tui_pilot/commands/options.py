@@ -56,7 +56,7 @@ def screen_options(command: F) -> F:
     """``--ascii``, ``--theme``, ``--mouse``."""
     for option in (
         click.option("--mouse", is_flag=True, help="Let the screen take the mouse."),
-        click.option("--theme", metavar="NAME", help="dark, light, contrast, safe or ansi."),
+        click.option("--theme", metavar="NAME", help="dark, light, high-contrast, colour-blind or ansi."),
         click.option("--ascii", is_flag=True, help="Only ASCII characters on the screen."),
     ):
         command = option(command)
