@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tui_pilot.errors import DataError
 from tui_pilot.gates.rows import Expected, RowFacts, RowReport, inspect
 from tui_pilot.gates.verdict import LIST_LIMIT
 from tui_pilot.pilot.context import Context
@@ -29,12 +30,20 @@ def look(current: Phase) -> None:
     """Audit every row of train and validation, and fill the examples row."""
     context = current.context
     task = context.task()
-    auditor = Auditor(context, task)
+    broken = {name: broken_rows(task, name) for name in SPLITS}
+    problems = [problem for name in SPLITS for problem in broken[name]]
+    context.cache["broken_rows"] = bool(problems)
+    try:
+        auditor = Auditor(context, task)
+    except DataError:
+        if not problems:
+            raise
+        # Class names come from every row: with a broken one no row can be looked at.
+        current.seen |= {"rows": 0, "broken": True, "problems": problems}
+        return
+    auditor.problems += problems
     for name in SPLITS:
-        broken = broken_rows(task, name)
-        if broken:
-            auditor.problems += broken
-            context.cache["broken_rows"] = True
+        if broken[name]:
             continue
         split = split_of(context, name)
         if not split.records and name != "train":

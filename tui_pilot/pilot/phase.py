@@ -186,8 +186,10 @@ def describe(current: Phase, error: BaseException) -> Reason:
     spot = f" in {place[2]} ({Path(place[0]).name}:{place[1]})" if place else ""
     if isinstance(error, PilotError):
         where = {**where, **{key: value for key, value in (("file", error.file), ("line", error.line)) if value}}
-        code = error.code if judge.known(error.code) else "crash"
-        return reason(code, f"{error.title}: {error}", where=where, advice=error.advice or None)
+        # A code of its own that no gate has stands for its family: the model, the data, the plan.
+        code = next((each for each in (error.code, type(error).code) if judge.known(each)), "crash")
+        said = str(error).removesuffix(error.advice).rstrip()
+        return reason(code, f"{error.title}: {said}", where=where, advice=error.advice or None)
     first = str(error).strip().split("\n")[0][:500]
     return reason("crash", f"{type(error).__name__}{spot}: {first or 'no message'}", where={**where, "log": file})
 
