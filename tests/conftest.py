@@ -3,103 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from lab import DemoRun, Lab, pilot_tui
 
-from tui_pilot.events.reader import Reader
-from tui_pilot.launch.start import prepare
-from tui_pilot.plan.load import load
 from tui_pilot.run_folder import RunFolder
-from tui_pilot.store.state import Row, RunState, fold
-
-SHARED = Path(__file__).resolve().parents[2] / "shared"
-
-
-@dataclass
-class Lab:
-    """Writes a plan and a task file, runs stages one by one as real processes, and folds what they wrote."""
-
-    folder: Path
-    run: RunFolder | None = None
-
-    def write(self, plan: str, files: Mapping[str, str | bytes] | None = None) -> Path:
-        for name, content in (files or {}).items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        path = self.folder / "pilot.yaml"
-        path.write_text(plan, "utf-8")
-        return path
-
-    def prepare(self, plan: str, files: Mapping[str, str | bytes] | None = None) -> RunFolder:
-        self.run = prepare(load(self.write(plan, files)), self.folder / "runs", argv=["test"])
-        return self.run
-
-    def stage(self, *names: str, env: Mapping[str, str] | None = None, attempt: int = 1) -> RunState:
-        """Run stages in order and return the state after the last."""
-        assert self.run is not None
-        for name in names:
-            self.code = subprocess.run(
-                [sys.executable, self.run.code / "run_stage.py", self.run.path, name, "--attempt", str(attempt)],
-                cwd=self.folder,
-                env={**os.environ, "PILOT_TUI_SUPERVISOR": "", **(env or {})},
-                capture_output=True,
-                check=False,
-            )
-        return self.state()
-
-    def state(self) -> RunState:
-        assert self.run is not None
-        return fold(Reader(self.run.events).poll())
-
-
-def codes(row: Row, severity: str | None = None) -> list[str]:
-    """Reason codes of a row, worst first."""
-    return [reason["code"] for reason in row.reasons if severity is None or reason["severity"] == severity]
-
-
-def reason_of(row: Row, code: str) -> dict[str, Any]:
-    """The row's first reason of a code."""
-    found = [dict(reason) for reason in row.reasons if reason["code"] == code]
-    assert found, f"{row.phase} has {codes(row)}, expected {code}"
-    return found[0]
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
-
-
-def pilot_tui(
-    arguments: Sequence[str], folder: Path, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "tui_pilot.cli", *arguments],
-        cwd=folder,
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@dataclass(frozen=True)
-class DemoRun:
-    """The built-in demo, run once for the whole session."""
-
-    code: int
-    document: dict[str, Any]
-    stderr: str
-    folder: RunFolder
-    work: Path
 
 
 @pytest.fixture(scope="session")

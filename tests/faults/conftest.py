@@ -19,7 +19,7 @@ from tui_pilot.run_folder import all_runs, read_lock
 from tui_pilot.store.state import RunState
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from lab import Lab
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

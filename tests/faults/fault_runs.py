@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tui_pilot.devices.pythons import Choice
-from tui_pilot.events.schema import PHASES, PHASES_OF
+from tui_pilot.events.schema import PHASES_OF
 from tui_pilot.launch import start as starting
 from tui_pilot.launch.control import wait
 from tui_pilot.plan.load import load
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.store.state import Row, RunState
-from tui_pilot.store.view import load_state, snapshot
+from tui_pilot.store.view import load_state
 
 TINY = (Path(__file__).parent / "tiny.py").read_text("utf-8")
 LONG = 120.0
@@ -96,23 +96,11 @@ def finish(folder: RunFolder) -> RunState:
 
 
 def row(state: RunState, phase: str) -> Row:
-    return state.rows[PHASES.index(phase)]
+    return state.row(phase)
 
 
 def verdicts(state: RunState) -> dict[str, str | None]:
     return {each.phase: each.verdict for each in state.rows}
-
-
-def codes(found: Row) -> list[str]:
-    return [str(reason["code"]) for reason in found.reasons]
-
-
-def reason(found: Row, code: str) -> dict[str, Any]:
-    """The row's first reason of a code."""
-    for each in found.reasons:
-        if each["code"] == code:
-            return dict(each)
-    raise AssertionError(f"{found.phase} is {found.verdict} with {list(found.reasons)}, expected {code}")
 
 
 def describe(folder: RunFolder) -> str:
@@ -123,10 +111,6 @@ def describe(folder: RunFolder) -> str:
     for log in sorted(folder.logs.glob("*.log")):
         lines.append(f"{log.name}: {log.read_text(errors='replace')[-2000:]}")
     return "\n".join(lines)
-
-
-def document(folder: RunFolder) -> dict[str, Any]:
-    return snapshot(folder)
 
 
 def alive(pid: int) -> bool:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fault_runs import TINY, plan, reason, row
+from fault_runs import TINY, plan, row
+from lab import reason_of
 
 from tui_pilot.errors import PlanError, PlanErrors
 from tui_pilot.events.schema import PHASES_OF
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from lab import Lab
 
 PLAN = """\
 name: bad
@@ -64,13 +65,13 @@ def test_broken_line_is_named_by_file_and_line(lab: Lab) -> None:
     assert "train.jsonl" in found[0]["text"] and "5" in found[0]["text"]
     assert row(state, "splits").verdict == "not_run" and "data_wrong" in str(row(state, "splits").reasons)
     # A stage that trains on the same file says it once more, by file and line, and is no riddle.
-    said = reason(row(ran(lab, "overfit"), "overfit"), "data_wrong")
+    said = reason_of(row(ran(lab, "overfit"), "overfit"), "data_wrong")
     assert said["where"]["line"] == 5 and said["where"]["file"].endswith("train.jsonl")
 
 
 def test_broken_line_of_validation_is_named(lab: Lab) -> None:
     lab.prepare(PLAN.format(task="classification", rest=SKIP_STACK), {**GOOD, "val.jsonl": GOOD["val.jsonl"] + "{]\n"})
-    found = reason(row(ran(lab, "data"), "examples"), "broken_line")
+    found = reason_of(row(ran(lab, "data"), "examples"), "broken_line")
     assert found["where"] == {"file": str(lab.folder / "val.jsonl"), "line": 9}
 
 
@@ -197,7 +198,7 @@ def test_pickled_weights_are_refused_with_advice_and_never_loaded(lab: Lab) -> N
     hugging_face_folder(lab.folder / "model", "pickle")
     lab.prepare(PLAN.format(task="classification", rest="model: {path: model}"), GOOD)
     state = ran(lab, "data", "overfit", "peak")
-    found = reason(row(state, "stack"), "unsafe_model_file")
+    found = reason_of(row(state, "stack"), "unsafe_model_file")
     assert row(state, "stack").verdict == "fail" and found["where"]["file"] == "pytorch_model.bin"
     assert "safetensors" in found["advice"]
     for phase in ("overfit", "load"):

@@ -12,24 +12,22 @@ from typing import Any
 import pytest
 from fault_runs import (
     alive,
-    codes,
     describe,
-    document,
     ended,
     finish,
     held,
     plan,
     prepare,
-    reason,
     row,
     until,
     verdicts,
 )
+from lab import codes, reason_of
 
 from tui_pilot.events.schema import PHASES_OF, STAGE_OF, STAGES
 from tui_pilot.launch import start as starting
 from tui_pilot.run_folder import RunFolder, all_runs, is_live
-from tui_pilot.store.view import load_state
+from tui_pilot.store.view import load_state, snapshot
 
 # phase in which the stage waits, and where in the task
 PLACES = {
@@ -67,7 +65,7 @@ def kill_stage(folder: RunFolder, work: Path, stage: str) -> None:
 
 def assert_killed(folder: RunFolder, stage: str) -> None:
     found = row(load_state(folder)[0], PLACES[stage][0])
-    killed = reason(found, "killed")
+    killed = reason_of(found, "killed")
     assert found.verdict == "fail" and killed["severity"] == "fail"
     assert "SIGKILL" in killed["text"] and f"stage {stage}" in killed["text"] and found.phase in killed["text"]
     assert killed["where"]["file"] == f"logs/{stage}.log" and (folder.path / killed["where"]["file"]).is_file()
@@ -88,7 +86,7 @@ def test_stages_killed_one_after_another_leave_every_other_row(work: Path) -> No
     for phase in ("splits", "steady_step", "evaluate", "reload"):
         assert found[phase] == "not_run", describe(folder)
     assert codes(row(state, "reload")) == ["needs_artifact"]
-    assert state.state == "failed" and "examples" in state.text and document(folder)["exit_code"] == 1
+    assert state.state == "failed" and "examples" in state.text and snapshot(folder)["exit_code"] == 1
     assert not folder.artifact.exists() and not is_live(folder)
 
 
@@ -99,7 +97,7 @@ def test_reload_killed_leaves_what_was_trained(work: Path) -> None:
     state = ended(folder)
     assert_killed(folder, "reload")
     assert {verdicts(state)[phase] for phase in PHASES_OF["train"]} == {"pass"}
-    assert state.state == "failed" and document(folder)["exit_code"] == 1
+    assert state.state == "failed" and snapshot(folder)["exit_code"] == 1
     assert (folder.artifact / "manifest.json").is_file()
 
 
@@ -124,7 +122,7 @@ def test_supervisor_killed_takes_its_stage_along_and_the_run_is_lost(work: Path,
     until(lambda: not alive(pid), "the stage's end")
     until(lambda: not is_live(folder), "the lock's death")
     assert_nothing_lost(folder, before)
-    shown = document(folder)
+    shown = snapshot(folder)
     rows = {each["phase"]: each for each in shown["phases"]}
     assert shown["state"] == "lost" and shown["exit_code"] == 3 and shown["stage"] is None
     assert "process gone" in shown["text"]
@@ -138,7 +136,7 @@ def test_supervisor_killed_takes_its_stage_along_and_the_run_is_lost(work: Path,
         again = prepare(work, plan(only=("overfit",)))
         state = finish(again)
         assert state.state == "finished" and verdicts(state)["overfit"] == "pass"
-        assert document(folder)["state"] == "lost" and document(again)["parent"] == folder.id
+        assert snapshot(folder)["state"] == "lost" and snapshot(again)["parent"] == folder.id
 
 
 def test_command_killed_leaves_the_run_alone(work: Path) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fault_runs import TINY, codes, finish, plan, prepare, reason, row
+from fault_runs import TINY, finish, plan, prepare, row
+from lab import codes, reason_of
 
 from tui_pilot.events.schema import PHASES_OF, STAGE_OF
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Lab
+    from lab import Lab
 
 LONGEST = ["row-2", "row-5"]
 ASKED = {"oom": 2 << 30, "cpu_oom": 1 << 30}
@@ -55,7 +56,7 @@ def test_out_of_memory_is_a_result_of_its_phase(lab: Lab, phase: str, kind: str)
     state = run_with(lab, phase, kind)
     found = row(state, phase)
     assert found.verdict == "fail" and codes(found) == ["oom"], found.reasons
-    oom = reason(found, "oom")
+    oom = reason_of(found, "oom")
     where, text = oom["where"], oom["text"]
     assert where["asked_bytes"] == ASKED[kind] and where["device"] == "cpu" and where["rank"] == 0
     assert isinstance(where["allocated_bytes"], int) and (where["allocated_bytes"] > 0 or phase == "load")
@@ -103,15 +104,15 @@ class Mine(Tiny):
 def test_row_whose_loss_is_not_finite_is_named(lab: Lab) -> None:
     lab.prepare(plan(task="mine.py:Mine"), {"tiny.py": TINY, "mine.py": ONE_ROW})
     state = lab.stage("peak")
-    found = reason(row(state, "forward"), "not_finite")
+    found = reason_of(row(state, "forward"), "not_finite")
     assert found["where"]["rows"] == ["row-5"] and "nan" in found["text"]
-    assert "row-5" in reason(row(state, "backward"), "not_finite")["where"]["rows"]
-    assert reason(row(state, "steady_step"), "not_finite")["where"]["rows"]
+    assert "row-5" in reason_of(row(state, "backward"), "not_finite")["where"]["rows"]
+    assert reason_of(row(state, "steady_step"), "not_finite")["where"]["rows"]
 
 
 def test_loss_that_is_not_finite_fails_overfit_and_says_when(lab: Lab) -> None:
     lab.prepare(plan({"stage": "overfit", "method": "loss", "call": 7, "do": "nan"}), {"tiny.py": TINY})
-    found = reason(row(lab.stage("overfit"), "overfit"), "not_finite")
+    found = reason_of(row(lab.stage("overfit"), "overfit"), "not_finite")
     assert found["where"]["update"] == 4 and found["where"]["rows"] == ["row-0", "row-3", "row-6", "row-9"]
     assert "nan" in found["text"]
 
@@ -119,6 +120,6 @@ def test_loss_that_is_not_finite_fails_overfit_and_says_when(lab: Lab) -> None:
 def test_loss_that_is_not_finite_in_the_timed_updates_is_named(lab: Lab) -> None:
     lab.prepare(plan(task="mine.py:Mine"), {"tiny.py": TINY, "mine.py": ONE_ROW.replace("== 4 + 5", "> 4")})
     state = lab.stage("train")
-    found = reason(row(state, "batch"), "not_finite")
+    found = reason_of(row(state, "batch"), "not_finite")
     assert found["where"]["update"] == 1 and len(found["where"]["rows"]) == 4
     assert row(state, "batch").verdict == "fail"

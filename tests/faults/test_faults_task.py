@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from fault_runs import TINY, plan, reason, row
+from fault_runs import TINY, plan, row
+from lab import reason_of
 
 from tui_pilot.events.schema import PHASES_OF, STAGE_OF
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from lab import Lab
 
 RAISING = """\
 from tiny import Tiny
@@ -62,7 +63,7 @@ def is_named(lab: Lab, phase: str, method: str, line: int = LINE) -> None:
     """The row's reason names the person's own place, and a traceback is kept."""
     assert lab.code.returncode == 0, lab.code.stderr.decode()
     assert lab.run is not None
-    found = reason(row(lab.state(), phase), "crash")
+    found = reason_of(row(lab.state(), phase), "crash")
     assert found["severity"] == "fail"
     assert found["where"]["file"] == str(lab.folder / "mine.py") and found["where"]["line"] == line
     assert f"in {method} (mine.py:{line})" in found["text"] and f"planted in {method}" in found["text"]
@@ -98,7 +99,7 @@ def test_file_that_is_no_python_names_its_line(lab: Lab) -> None:
     lab.prepare(plan(task="mine.py:Mine"), {"mine.py": "from tiny import Tiny\n\nclass Mine(Tiny:\n    pass\n"})
     state = lab.stage("data")
     assert lab.code.returncode == 0
-    found = reason(row(state, "stack"), "crash")
+    found = reason_of(row(state, "stack"), "crash")
     assert found["where"]["file"] == str(lab.folder / "mine.py") and found["where"]["line"] == 3
     assert "SyntaxError" in found["text"]
 
@@ -110,7 +111,7 @@ def test_fault_below_the_persons_call_names_the_person(lab: Lab) -> None:
         "        return functional.cross_entropy(model(batch['input_ids']), batch['labels'][:, :2])\n"
     )
     lab.prepare(plan(task="mine.py:Mine"), {"tiny.py": TINY, "mine.py": text})
-    found = reason(row(lab.stage("overfit"), "overfit"), "crash")
+    found = reason_of(row(lab.stage("overfit"), "overfit"), "crash")
     assert found["where"]["file"] == str(lab.folder / "mine.py") and found["where"]["line"] == 7
     assert "in loss (mine.py:7)" in found["text"] and found["where"]["rows"]
 
@@ -118,7 +119,7 @@ def test_fault_below_the_persons_call_names_the_person(lab: Lab) -> None:
 def test_class_that_is_not_there_is_named_with_those_that_are(lab: Lab) -> None:
     lab.prepare(plan(), {"tiny.py": TINY})
     (lab.folder / "tiny.py").write_text(TINY.replace("class Tiny(", "class Tinier("))
-    found = reason(row(lab.stage("data"), "stack"), "task_missing")
+    found = reason_of(row(lab.stage("data"), "stack"), "task_missing")
     assert found["where"]["file"] == str(lab.folder / "tiny.py") and "no class Tiny" in found["text"]
     assert "Tinier" in found["advice"]
 
@@ -152,10 +153,10 @@ def test_what_a_task_leaves_out_is_unchecked_and_never_pass(lab: Lab) -> None:
     state = lab.stage("data", "overfit", "train", "reload")
     said = {phase: row(state, phase) for phase in ("examples", "splits", "overfit", "reload")}
     assert {phase: found.verdict for phase, found in said.items()} == dict.fromkeys(said, "unchecked")
-    assert "spans" in reason(said["examples"], "not_observed")["text"]
-    assert reason(said["splits"], "unit_unknown")
-    assert "predict" in reason(said["overfit"], "not_observed")["text"]
-    assert "predict" in reason(said["reload"], "not_observed")["text"]
+    assert "spans" in reason_of(said["examples"], "not_observed")["text"]
+    assert reason_of(said["splits"], "unit_unknown")
+    assert "predict" in reason_of(said["overfit"], "not_observed")["text"]
+    assert "predict" in reason_of(said["reload"], "not_observed")["text"]
     assert row(state, "export").verdict == "pass" and row(state, "checkpoint").verdict == "pass"
 
 
@@ -171,10 +172,10 @@ def test_crash_folder_is_a_file_and_the_row_is_still_written(lab: Lab) -> None:
     run = lab.prepare(plan(task="mine.py:Mine"), files("loss"))
     run.crash.rmdir()
     run.crash.write_text("in the way")
-    assert "planted in loss" in reason(row(lab.stage("overfit"), "overfit"), "crash")["text"]
+    assert "planted in loss" in reason_of(row(lab.stage("overfit"), "overfit"), "crash")["text"]
 
 
 def test_system_exit_in_a_task_is_a_crash(lab: Lab) -> None:
     text = RAISING.format(method="loss", when="True").replace("raise ValueError(", "raise SystemExit(")
     lab.prepare(plan(task="mine.py:Mine"), {"tiny.py": TINY, "mine.py": text})
-    assert "planted in loss" in reason(row(lab.stage("overfit"), "overfit"), "crash")["text"]
+    assert "planted in loss" in reason_of(row(lab.stage("overfit"), "overfit"), "crash")["text"]

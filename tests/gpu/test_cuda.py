@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import pilot_tui
+from lab import pilot_tui
 
 from tui_pilot.events.schema import PHASES_OF
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DemoRun, pilot_tui
+from lab import DemoRun, pilot_tui
 
 from tui_pilot.events.schema import PHASES
 from tui_pilot.pilot import checkpoint
