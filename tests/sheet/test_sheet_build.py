@@ -94,7 +94,7 @@ def test_a_row_that_passed_but_was_marked_fail_by_hand_is_not_retained() -> None
     assert found["why_not"] == ["reload is marked fail by hand: the answers are poor"]
 
 
-@pytest.mark.parametrize(("decision", "retained"), [("retain", True), ("defer", True), ("reject", False)])
+@pytest.mark.parametrize(("decision", "retained"), [("retain", True), ("defer", False), ("reject", False)])
 def test_the_decision(decision: str, retained: bool) -> None:
     show = shown()
     show["decision"] = {"decision": decision, "note": "because"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -89,6 +90,8 @@ def write_plan(task: str | None, data: Path | None, model: Path | None, output: 
         raise PlanError("missing: a plan is proposed from the data.", advice, key="--data")
     if task in ("demo", "command") and data is not None:
         raise PlanError(f"task {task} takes no data from the plan.", "Leave it out.", key="--data", value=str(data))
+    if task is None and model is not None and _writes_text(model):
+        task = "sft"  # a model that writes text was asked for by name
     if task == "sft" or task is None:
         model = model or _only_model(Path())
     counter = tokens_of(model)
@@ -104,6 +107,15 @@ def write_plan(task: str | None, data: Path | None, model: Path | None, output: 
     draft = Draft(kind, seen, model, output, counter is not None)
     _store(draft.text(), output)
     return draft.said()
+
+
+def _writes_text(model: Path) -> bool:
+    """Whether the model folder's own config says that it generates text."""
+    try:
+        names = json.loads((model / "config.json").read_text("utf-8")).get("architectures") or []
+    except (OSError, ValueError, AttributeError):
+        return False
+    return any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in names)
 
 
 @dataclass

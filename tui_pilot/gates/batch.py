@@ -93,15 +93,6 @@ def _scaler(seen: Seen) -> list[Reason]:
         windows = plural(scaler["windows"], "window")
         text = f"The scaler was updated {scaler['updates']} times in {windows}; expected once each."
         reasons.append(reason("scaler_updated_in_window", text))
-    if scaler.get("changed_in_window"):
-        reasons.append(reason("scale_changed_in_window", "The loss scale changed between microbatches of one window."))
-    inf = scaler.get("injected")
-    if inf:
-        if inf.get("moved"):
-            reasons.append(reason("step_skipped", "An update with an inf gradient changed the weights."))
-        if inf.get("ticks"):
-            text = f"An update skipped for an inf gradient still ticked the schedule: {inf['ticks']} ticks, 0 updates."
-            reasons.append(reason("scheduler_ticks", text))
     return reasons
 
 
@@ -110,7 +101,7 @@ def _gradient(found: Seen | None, plan: Plan) -> list[Reason]:
         return []
     if found.get("why"):
         return [reason("not_observed", f"Gradients were not compared: {found['why']}")]
-    limit = TOLERANCE.get(plan.precision, 1e-4)
+    limit = tolerance(plan)
     error, ratio, parts = found["error"], found["ratio"], found["microbatches"]
     if error <= limit:
         together = found.get("together")
@@ -130,6 +121,12 @@ def _gradient(found: Seen | None, plan: Plan) -> list[Reason]:
     if found.get("direction", 0) > 0.999 and any(_near(ratio, scale) for scale in scales if scale != 1.0):
         return [reason("gradient_scaled", text, where)]
     return [reason("loss_not_token_weighted", text, where)]
+
+
+def tolerance(plan: Plan) -> float:
+    """The relative gradient error allowed: the plan's word, else by precision."""
+    given = plan.gates.batch.gradient_error
+    return TOLERANCE.get(plan.precision, 1e-4) if given is None else given
 
 
 def _near(value: float, target: float) -> bool:

@@ -106,7 +106,8 @@ def reload(seen: Seen, plan: Plan) -> list[Reason]:
     if seen.get("prompt_ids_unchecked"):
         reasons.append(reason("not_observed", seen["prompt_ids_unchecked"]))
     before, after, base = seen.get("loss_before"), seen.get("loss_after"), seen.get("loss_base")
-    limit = OUTPUT_TOLERANCE.get(str(seen.get("dtype")), 1e-4)
+    given = plan.gates.reload.relative_loss
+    limit = OUTPUT_TOLERANCE.get(str(seen.get("dtype")), 1e-4) if given is None else given
     changed, asked = seen.get("answers_changed"), seen.get("answers")
     if before is None or after is None:
         reasons.append(reason("not_observed", "No control loss was stored before the export."))

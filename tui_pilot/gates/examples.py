@@ -39,6 +39,8 @@ def _fault(code: str, fault: Mapping[str, Any], rows: int, plan: Plan) -> Reason
     row = fault["rows"][0] if fault["rows"] else "?"
     share = f"{plural(count, 'row')} of {rows:,}"
     severity = None
+    if code == "input_truncated" and rows and count / rows > plan.gates.examples.max_truncated:
+        severity = "warn"
     if code == "response_truncated":
         limit = plan.gates.examples.max_truncated
         if rows and count / rows > limit:
@@ -99,6 +101,7 @@ _SENTENCES: dict[str, Any] = {
     ),
     "message_lost": _lost_messages,
     "template_token_supervised": lambda first: f"{first['count']} template tokens outside every turn are supervised.",
+    "input_truncated": lambda first: f"the text is cut, {first['lost']} of {first['of']} tokens in the first.",
     "label_out_of_range": lambda first: f"label {first['value']} is no class id of 0 to {first['classes'] - 1}.",
     "loss_mismatch": lambda first: f"label {first['value']!r} is no class id.",
     "empty_target": lambda first: "the answer is empty or blank.",

@@ -49,13 +49,13 @@ def thresholds(phase: str, plan: Plan) -> dict[str, Any]:
     if phase == "overfit":
         return {"steps": plan.gates.overfit.steps, "recovered": 1.0}
     if phase == "batch":
-        return {"relative_gradient_error": batch.TOLERANCE.get(plan.precision)}
+        return {"relative_gradient_error": batch.tolerance(plan)}
     if phase == "steady_step":
         return {"growth_bytes": memory_phases.GROWTH_BYTES, "growth_share": memory_phases.GROWTH_SHARE}
     if phase == "resume":
         return {"max_seek_seconds": plan.gates.resume.max_seek_seconds}
     if phase == "reload":
-        return {"relative_loss": dict(close.OUTPUT_TOLERANCE)}
+        return {"relative_loss": plan.gates.reload.relative_loss or dict(close.OUTPUT_TOLERANCE)}
     return {}
 
 

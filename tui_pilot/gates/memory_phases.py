@@ -53,16 +53,12 @@ def load(seen: Seen, plan: Plan) -> list[Reason]:
 
 
 def forward(seen: Seen, plan: Plan) -> list[Reason]:
-    """``seen``: the loss of the longest microbatch, per-row finiteness, packing leak, control loss."""
+    """``seen``: the loss of the longest microbatch, per-row finiteness, control loss."""
     reasons: list[Reason] = []
     if seen.get("finite") is False:
         bad = list(seen.get("bad_rows") or seen.get("row_ids") or ())
         text = f"The loss of the longest microbatch is {loss(seen.get('loss'))}, expected a finite number."
         reasons.append(reason("not_finite", text, {"rows": bad}))
-    leak = seen.get("leak")
-    if leak is not None and leak > 1e-5:
-        text = f"Changing one id of document A moves the answers of document B by {leak:.2g}, expected below 1e-5."
-        reasons.append(reason("packed_documents_leak", text, {"rows": seen.get("row_ids")}))
     control = seen.get("control")
     if control and control.get("stored") is not None:
         stored, now = control["stored"], control["now"]
@@ -142,6 +138,9 @@ def evaluate(seen: Seen, plan: Plan) -> list[Reason]:
         reasons.append(reason("metric_missing", text, {"key": "evaluate.metric"}))
     elif not _finite(value):
         reasons.append(reason("metric_missing", f"{wanted} is {value}, expected a finite number."))
+    if seen.get("generation_not_rehearsed"):
+        text = f"evaluate.max_new_tokens is {seen['generation_not_rehearsed']}, and generation was not rehearsed."
+        reasons.append(reason("not_observed", text, {"key": "evaluate.max_new_tokens"}))
     repeated = list(seen.get("repeated") or ())
     if repeated:
         text = f"{plural(seen.get('repeated_count', len(repeated)), 'row')} scored more than once, expected each once."

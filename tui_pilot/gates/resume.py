@@ -29,10 +29,6 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
         reasons.append(reason("trainable_lost", text))
     reasons += _states(seen.get("states") or {})
     reasons += _trace(seen, plan)
-    difference = seen.get("updates_left_difference")
-    if difference:
-        text = f"{difference['seen']} updates are left after the resume, expected {difference['expected']}."
-        reasons.append(reason("updates_left_differ", text))
     for key, pair in (seen.get("environment") or {}).items():
         text = f"{key} was {pair[0]} in the twin and is {pair[1]} here: compared within {seen.get('tolerance', 0):.0e}."
         reasons.append(reason("environment_differs", text, {"key": key}))
@@ -67,14 +63,8 @@ def _states(states: Mapping[str, Mapping[str, Any]]) -> list[Reason]:
         word = name.replace("_", " ").replace("rng", "random state")
         detail = f": {found['detail']}" if found.get("detail") else ""
         where = {"tensors": found["tensors"], "tensor": found["tensors"][0]} if found.get("tensors") else {"key": name}
-        severity = "note" if found.get("never_drawn") else None
         reasons.append(
-            reason(
-                _STATE_CODES[name],
-                f"The {word} right after the load differs from the twin's{detail}.",
-                where,
-                severity=severity,
-            )
+            reason(_STATE_CODES[name], f"The {word} right after the load differs from the twin's{detail}.", where)
         )
     return reasons
 
@@ -95,8 +85,7 @@ def _trace(seen: Seen, plan: Plan) -> list[Reason]:
                 f"The loss of update {update} is {_full(right['loss'])}, the twin's was {_full(left['loss'])} "
                 f"(same rows, same rate)."
             )
-            code = "rng_not_restored" if seen.get("dropout_only") else "loss_diverges"
-            return [reason(code, text, where)]
+            return [reason("loss_diverges", text, where)]
         if left.get("weights") != right.get("weights") and not seen.get("tolerance"):
             text = f"The weights after update {update} differ from the twin's although the losses are equal."
             return [reason("loss_diverges", text, where)]

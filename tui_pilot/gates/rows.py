@@ -103,6 +103,8 @@ def _names_tokens(facts: RowFacts) -> bool:
 
 
 def _check_class(facts: RowFacts, expected: Expected, report: RowReport, labels: Sequence[Any]) -> None:
+    if facts.cut:
+        report.add("input_truncated", lost=len(facts.whole) - len(facts.ids), of=len(facts.whole))
     if not expected.classes:
         return
     for label in labels:

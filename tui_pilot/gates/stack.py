@@ -19,7 +19,11 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
     device = seen.get("device") or {}
     if device.get("wanted") == "cuda" and not device.get("usable"):
         reasons.append(
-            reason("device_not_used", f"device: cuda is planned, and this torch cannot use a GPU: {device.get('why')}.")
+            reason(
+                "device_not_used",
+                f"device: cuda is planned, and this torch cannot use a GPU: {device.get('why')}.",
+                advice=device.get("advice") or None,
+            )
         )
     elif device.get("wanted") == "auto" and device.get("present") and not device.get("usable"):
         reasons.append(reason("device_not_used", f"A GPU is here, but this torch cannot use it: {device.get('why')}."))
@@ -34,6 +38,7 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
         text = f"{name}: locked {locked}, here {now or 'not installed'}."
         reasons.append(reason("version_changed", text, {"package": name, "file": seen.get("lock_file")}))
     reasons += _disk(seen.get("disk"))
+    reasons += [reason("without_effect", text) for text in seen.get("notes") or ()]
     unsafe = seen.get("unsafe_files") or []
     if unsafe:
         only = seen.get("only_unsafe")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tui_pilot.devices.pythons import Choice, choose
 from tui_pilot.errors import RunFolderError
-from tui_pilot.launch import revisions
+from tui_pilot.launch import not_yet, revisions
 from tui_pilot.launch.code import copy_pilot_side
 from tui_pilot.launch.stage_process import tail_of
 from tui_pilot.plan import model as plan_model
@@ -51,6 +51,7 @@ def prepare(
     long. Raises RunFolderError where the folder cannot be written; nothing is left behind then.
     """
     plan, base = loaded.plan, loaded.folder
+    not_yet.refuse(plan, str(loaded.file) if loaded.file else None)
     choice = choose(plan.device, plan.launch.python)
     folder = _new_folder(runs, plan.name)
     try:

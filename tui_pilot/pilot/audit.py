@@ -126,6 +126,8 @@ class Auditor:
     def audit(self, split: Split, current: Phase) -> None:
         """Every row of a split."""
         total = len(split)
+        if len(split.place) < total:
+            self.problems.append(duplicate_ids(split))
         for number in range(total):
             current.at = {"rows": [split.ids[number]], "split": split.name}
             if number % 500 == 0:
@@ -295,7 +297,7 @@ class Auditor:
             "supervised_rows": self.supervised_rows,
             "no_supervised": none.rows[:LIST_LIMIT],
             "no_supervised_count": none.count,
-            "truncated": cut.count,
+            "truncated": cut.count + self.faults.get("input_truncated", Fault()).count,
             "response_tokens_lost": cut.sums.get("lost", 0) + none.sums.get("before_cut", 0),
             "length": {
                 "max": ordered[-1] if ordered else None,
@@ -313,6 +315,16 @@ class Auditor:
                 {"id": number, "name": name, "count": self.classes.get(number, 0)} for number, name in enumerate(names)
             ],
         }
+
+
+def duplicate_ids(split: Split) -> dict[str, Any]:
+    """Names that more than one row of a split carries."""
+    counts = Counter(split.ids)
+    twice = [row for row, count in counts.items() if count > 1]
+    text = (
+        f"{plural(len(twice), 'row id')} of {split.name} on more than one row, first {twice[0]}; expected one row each."
+    )
+    return {"code": "duplicate_ids", "text": text, "where": {"rows": twice, "split": split.name}}
 
 
 def broken_rows(task: Task, split: str) -> list[dict[str, Any]]:

@@ -121,6 +121,7 @@ def rehearse(loop: Loop, current: Phase) -> None:
     current.seen |= {
         "rows": len(scores.rows),
         "metrics": metrics,
+        "generation_not_rehearsed": context.plan.evaluate.max_new_tokens,
         "repeated": repeated,
         "allocated_after": after,
         "allocated_before": first.memory.get("allocated_before"),

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tui_pilot.observe.dropout import no_dropout
+from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import hashes
 from tui_pilot.pilot.answers import recovery
 from tui_pilot.pilot.audit import split_of
@@ -74,6 +75,7 @@ def overfit(current: Phase) -> None:
         group["weight_decay"] = 0.0
     with no_dropout(model), current.measure("train"):
         _train(current, loop, model, micros, lr, steps)
+    current.reachable = reachable_bytes(model, loop.optimizer)
 
 
 def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch], lr: float, steps: int) -> None:

@@ -80,6 +80,10 @@ class Phase:
         row["reachable"] = self.reachable
         if self.reachable is not None:
             row["known"]["reachable"] = {"kind": "exact", "source": "parameters, gradients, buffers, optimizer state"}
+            after = row.get("allocated_after")
+            if not meter.cuda and after is not None:
+                # Weights that are views of a mapped file were never given out by torch's allocator.
+                row["mapped"] = max(0, self.reachable - after)
         return [part for part in self.context.gather(row) if part]
 
 

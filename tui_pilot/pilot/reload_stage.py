@@ -10,6 +10,7 @@ import torch
 from tui_pilot.errors import PilotError
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.judge import known
+from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.pilot import checkpoint, control
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.phase import Phase, PhaseBroken, is_out_of_memory, phase, skip
@@ -58,6 +59,7 @@ def reload(context: Context, current: Phase) -> None:
         current.seen["problems"] = [problem]
         return
     model.eval()
+    current.reachable = reachable_bytes(model)
     if found is None:
         current.seen["loss_before"] = None
         return

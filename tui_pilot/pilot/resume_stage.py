@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -73,14 +74,19 @@ def resume(context: Context, current: Phase, saved: checkpoint.Saved, broken: li
         current.seen["left"] = stored["total_updates"] - loop.updates
     if saved.manifest.get("frozen") != checkpoint.frozen_hash(loop):
         current.seen["states"]["weights"] = {"equal": False, "detail": "the frozen base is another one", "tensors": []}
+    del files  # the copies read from disk would stand in every peak that follows
+    started = time.monotonic()
+    loop.feed.build(loop.feed.microbatches_of(loop.feed.cursor.epoch)[loop.feed.cursor.microbatch])
+    current.seen["seek_estimate_s"] = time.monotonic() - started
     count = len(stored["trace"])
     here = twin.reference_updates(loop, count, current, measured=True)
     current.reachable = reachable_bytes(loop.raw, loop.optimizer)
     current.seen["here"] = here
-    current.seen["tolerance"] = tolerance(context, loop, files, here, current)
+    current.seen["tolerance"] = tolerance(context, loop, saved, here, current)
     peaks = [
         window.memory.get("reserved_peak") or window.memory.get("allocated_peak") for window in current.windows[1:]
     ]
+    current.seen["train_peak"] = stored.get("train_peak")
     current.seen["peak"] = max((peak for peak in peaks if peak), default=None)
     current.inputs |= {
         "updates_repeated": len(here),
@@ -145,12 +151,12 @@ def compare_states(
 
 
 def tolerance(
-    context: Context, loop: Loop, files: dict[str, dict[str, Any]], here: list[dict[str, Any]], current: Phase
+    context: Context, loop: Loop, saved: checkpoint.Saved, here: list[dict[str, Any]], current: Phase
 ) -> float:
     """0 on a CPU in the same environment. Elsewhere the updates run twice and ten times their difference is allowed."""
     if context.device.type == "cpu":
         return OTHER_ENVIRONMENT if current.seen["environment"] else 0.0
-    checkpoint.restore(loop, files)
+    checkpoint.restore(loop, checkpoint.read(saved))
     again = twin.reference_updates(loop, len(here), current, measured=False)
     spread = [
         abs(left["loss"] - right["loss"]) / max(1e-12, abs(left["loss"]))

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 
 from tui_pilot.devices import host
+from tui_pilot.errors import PilotError
 from tui_pilot.pilot import control
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.loop import build_model
 from tui_pilot.pilot.phase import Phase
+from tui_pilot.plan.model import Plan
 
 PROBE_SECONDS = 180
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
@@ -65,6 +67,7 @@ def look(current: Phase) -> None:
         "device": device(context),
         "packages": packages,
         "disk": disk(context),
+        "notes": without_effect(context.plan),
         **model_files(context),
         **lock(context, software),
     }
@@ -80,6 +83,16 @@ def look(current: Phase) -> None:
         found = control.control_loss(context, build_model(context))
         current.inputs["control_loss"] = found["value"]
         context.facts("control_loss", found)
+
+
+def without_effect(plan: Plan) -> list[str]:
+    """Values that are read and change nothing yet: said in the stack row as notes."""
+    found = []
+    if plan.data.workers:
+        found.append(f"data.workers {plan.data.workers}: rows are encoded in the training process itself.")
+    if not plan.keep.artifact:
+        found.append("keep.artifact false: the artifact stays until pilot-tui clean RUN.")
+    return found
 
 
 def versions() -> dict[str, Any]:
@@ -133,8 +146,27 @@ def device(context: Context) -> dict[str, Any]:
         answer = _ask(code)
         usable = bool(answer and answer[0])
         why = f"{torch.__version__} in {sys.executable}" + ("" if torch.version.cuda else ", a build without CUDA")
+    choice = _choice(context)
+    if present and not usable and choice.get("problem"):
+        why = f"{why}. {choice['problem']}"
     word = "cuda" if usable else "cpu, no accelerator" if not present else "cpu"
-    return {"wanted": wanted, "usable": usable, "present": present, "why": why, "word": word}
+    return {
+        "wanted": wanted,
+        "usable": usable,
+        "present": present,
+        "why": why,
+        "word": word,
+        "advice": choice.get("advice"),
+    }
+
+
+def _choice(context: Context) -> dict[str, Any]:
+    """Why this interpreter was chosen, as the run's own file tells it."""
+    try:
+        found = context.run.read_json(context.run.run_file).get("python_choice")
+    except PilotError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def kernel_probe() -> dict[str, Any] | None:

@@ -126,8 +126,7 @@ def save_asked(train: Train, current: Phase) -> None:
         (context.run.path / "control" / "save_now").unlink(missing_ok=True)
     states, before = checkpoint.state_hashes(loop), twin.rows_before(loop)
     saved = checkpoint.save(loop, context.run.checkpoints, f"step-{loop.updates:06d}")
-    trace = twin.reference_updates(loop, context.plan.pilot.reference, current, measured=False)
-    twin.write_twin(loop, saved, states, before, trace)
+    twin.run_twin(loop, saved, states, before, current)
     context.facts("checkpoint_asked", {"step": saved.step, "path": str(saved.path)})
 
 
@@ -159,9 +158,8 @@ def save_twice(train: Train, current: Phase) -> None:
         "save_first": current.parts["first"][0].duration_s,
         "save_second": current.parts["second"][0].duration_s,
     }
-    trace = twin.reference_updates(loop, context.plan.pilot.reference, current, measured=False)
+    trace = twin.run_twin(loop, saved, states, before, current)
     later, _ = context.meter.now()
-    twin.write_twin(loop, saved, states, before, trace)
     expected = ["model", "optimizer", "scheduler", "random state", "data position"]
     current.seen |= {
         "states_expected": expected + (["scaler"] if loop.scaler is not None else []),

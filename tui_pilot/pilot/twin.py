@@ -93,8 +93,27 @@ def rows_before(loop: Loop) -> list[Any]:
     return [loop.feed.split.ids[place] for group in groups for place in group][-ROWS_BEFORE:]
 
 
+def run_twin(
+    loop: Loop, saved: Saved, states: dict[str, str], before: list[Any], current: Phase
+) -> list[dict[str, Any]]:
+    """The reference updates of the uninterrupted run, right after the save, stored beside their peak.
+
+    The window stands outside the phase's own: its peak is what a resume's peak is compared with.
+    """
+    with loop.context.meter.window() as aside:
+        trace = reference_updates(loop, loop.context.plan.pilot.reference, current, measured=False)
+    peak = aside.memory.get("reserved_peak") or aside.memory.get("allocated_peak")
+    write_twin(loop, saved, states, before, trace, peak)
+    return trace
+
+
 def write_twin(
-    loop: Loop, saved: Saved, states: dict[str, str], before: list[Any], trace: list[dict[str, Any]]
+    loop: Loop,
+    saved: Saved,
+    states: dict[str, str],
+    before: list[Any],
+    trace: list[dict[str, Any]],
+    peak: int | None,
 ) -> None:
     """Store what a resume from this checkpoint must repeat."""
     context = loop.context
@@ -110,6 +129,7 @@ def write_twin(
                 "trace": trace,
                 "environment": context.cache.get("environment", {}),
                 "trainable": saved.manifest.get("trainable"),
+                "train_peak": peak,
             },
         )
 

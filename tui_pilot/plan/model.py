@@ -207,6 +207,20 @@ class ResumeGate:
 
 
 @dataclass(frozen=True)
+class BatchGate:
+    """Relative error allowed between the accumulated gradient and the same rows one by one; None: by precision."""
+
+    gradient_error: float | None = None
+
+
+@dataclass(frozen=True)
+class ReloadGate:
+    """Relative difference allowed between the control losses before and after; None: by the artifact's dtype."""
+
+    relative_loss: float | None = None
+
+
+@dataclass(frozen=True)
 class Gates:
     """``severity`` maps a reason code to ``fail``, ``warn``, ``note`` or ``unchecked``: the person's own word."""
 
@@ -214,7 +228,9 @@ class Gates:
     skip: tuple[str, ...] = ()
     overfit: OverfitGate = field(default_factory=OverfitGate)
     examples: ExamplesGate = field(default_factory=ExamplesGate)
+    batch: BatchGate = field(default_factory=BatchGate)
     resume: ResumeGate = field(default_factory=ResumeGate)
+    reload: ReloadGate = field(default_factory=ReloadGate)
     severity: dict[str, Literal["fail", "warn", "note", "unchecked"]] = field(default_factory=dict)
 
 

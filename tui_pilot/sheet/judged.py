@@ -55,8 +55,9 @@ def judge(show: Json, plan: Plan | None, margin: float | None) -> Judged:
     if not rows:
         why.append("no phase was run")
     decision = show.get("decision") or {}
-    if decision.get("decision") == "reject":
-        why.append("rejected by hand" + _note(decision.get("note")))
+    if decision.get("decision") in ("reject", "defer"):
+        word_of = {"reject": "rejected", "defer": "deferred"}[decision["decision"]]
+        why.append(f"{word_of} by hand" + _note(decision.get("note")))
     asked = plan.rental.memory_margin if plan else None
     if margin is not None and asked is not None and margin < asked:
         why.append(f"{margin:.0%} of the GPU's usable memory stays free; the plan asks {asked:.0%}")
@@ -132,13 +133,10 @@ def _open(show: Json, rows: Sequence[Json], plan: Plan | None) -> list[str]:
         if mark is not None and mark != verdict and not str(row.get("note") or "").strip():
             found.append(f"{phase} is {word(verdict)} and marked {mark} by hand, without a note that says why")
     if plan is not None:
-        if plan.evaluate.max_new_tokens == 0 and plan.task not in ("classification", "command"):
-            found.append("generation not rehearsed: evaluate.max_new_tokens is 0")
+        if plan.task not in ("classification", "command"):
+            found.append(f"generation not rehearsed: evaluate.max_new_tokens is {plan.evaluate.max_new_tokens}")
         if not plan.expected.strip():
-            found.append("no expected result is written down: the plan's `expected` is empty")
-    decision = show.get("decision") or {}
-    if decision.get("decision") == "defer":
-        found.append("the decision is deferred" + _note(decision.get("note")))
+            found.append("no expected result is written down: the plan's expected is empty")
     broken = (show.get("events") or {}).get("broken_lines") or 0
     if broken:
         found.append(f"{plural(int(broken), 'line')} of the event log could not be read")

@@ -74,5 +74,10 @@ def binding_phase(rows: Sequence[Row]) -> str | None:
 
 
 def _peak(row: Row, key: str) -> int | None:
-    values = [each.get(key) for each in row.memory if isinstance(each.get(key), int)]
-    return max((value for value in values if value is not None), default=None)
+    """The highest rank's figure; on a CPU with what is mapped from the weight files, which the allocator never saw."""
+    values = [
+        each[key] + (each.get("mapped") or 0 if key == "allocated_peak" else 0)
+        for each in row.memory
+        if isinstance(each.get(key), int)
+    ]
+    return max(values, default=None)

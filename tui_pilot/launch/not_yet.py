@@ -1,0 +1,30 @@
+"""What a plan may say and this version does not run: refused before anything starts, never ignored. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tui_pilot.errors import PlanError, PlanErrors
+from tui_pilot.plan.model import Plan
+
+BUILT_IN = ("demo", "sft", "classification")
+
+
+def refuse(plan: Plan, file: str | None) -> None:
+    """Raise ``PlanErrors`` naming every value whose meaning would silently be lost."""
+    found: list[tuple[str, Any, str, str]] = []
+    if plan.task == "command":
+        found.append(("task", plan.task, "a command of your own is not run by this version.", "Write a task file."))
+    if plan.launch.strategy == "fsdp":
+        found.append(("launch.strategy", "fsdp", "sharding is not run by this version.", "Allowed here: none, ddp."))
+    for key in ("nodes", "tensor_parallel"):
+        value = getattr(plan.launch, key)
+        if value > 1:
+            found.append((f"launch.{key}", value, "only 1 is run by this version.", "Use launch.processes with ddp."))
+    if plan.data.packing != "none" and plan.task in BUILT_IN:
+        advice = "Allowed here: none. A task of your own may pack in its encode."
+        found.append(("data.packing", plan.data.packing, "rows are not packed by this version.", advice))
+    if found:
+        errors = [PlanError(text, advice, file=file, key=key, value=value) for key, value, text, advice in found]
+        errors[-1].advice += " Nothing was run."
+        raise PlanErrors("The plan asks for what this version does not run.", errors=errors)
