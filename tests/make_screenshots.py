@@ -59,10 +59,11 @@ SHOTS = (
     Shot("pilot-live-120x36", DEMO, upto=_fifth_update),
     Shot("pilot-broken-120x36", BROKEN),
     Shot("examples-120x36", DEMO, keys=("2",)),
-    Shot("examples-broken-120x36", BROKEN, keys=("2", "j")),
+    Shot("examples-cut-120x36", "desk-short", keys=("2", "j")),
     Shot("memory-120x36", DEMO, keys=("3",)),
     Shot("batch-120x36", DEMO, keys=("4", "right", "right", "right", "right")),
-    Shot("runs-120x36", DEMO, keys=("5",)),
+    Shot("runs-120x36", "desk", keys=("5",)),
+    Shot("pilot-lost-120x36", "desk-lost"),
     Shot("sheet-120x36", DEMO, keys=("6",)),
 )
 

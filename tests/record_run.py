@@ -86,8 +86,8 @@ def _examples(source: Path, target: Path, swap: list[tuple[str, str]]) -> None:
     (target / "audit.idx").write_bytes(b"".join(struct.pack("<Q", start) for start in starts))
     wanted: dict[str, int] = {}
     kept = 0
-    for line in data.splitlines():
-        record: dict[str, Any] = json.loads(line)
+    records: list[dict[str, Any]] = [json.loads(line) for line in data.splitlines()]
+    for record in sorted(records, key=lambda each: -int(each.get("lost") or 0)):  # as Examples lists them
         path = source / "rows" / f"{record['split']}-{record['n']}.json"
         reasons = record.get("reasons") or ["none"]
         if path.exists() and kept < KEPT_ROWS and min(wanted.get(each, 0) for each in reasons) < 6:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pexpect
-import pyte
 import pytest
 import recorded
+from pty_terminal import Terminal
 
 from tui_pilot.events import schema
 from tui_pilot.events.writer import Writer
@@ -24,55 +22,6 @@ from tui_pilot.ui.terminal import ascii_reason
 MAIN = Path(__file__).with_name("screen_main.py")
 
 
-class Terminal:
-    """A pseudo-terminal whose cells can be read; ``raw`` keeps every byte that was sent."""
-
-    def __init__(self, arguments: list[str], width: int = 120, height: int = 36, **environment: str) -> None:
-        env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment}
-        for name in ("TMUX", "COLORTERM", "NO_COLOR"):
-            env.pop(name, None) if name not in environment else None
-        self.cells = pyte.Screen(width, height)
-        self.stream = pyte.ByteStream(self.cells)
-        self.raw = b""
-        self.child = pexpect.spawn(sys.executable, [str(MAIN), *arguments], env=env, dimensions=(height, width))
-
-    def read(self, seconds: float = 0.2) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                data = self.child.read_nonblocking(65536, timeout=0.1)
-            except pexpect.TIMEOUT:
-                continue
-            except (pexpect.EOF, OSError):
-                return
-            self.raw += data
-            self.stream.feed(data)
-
-    @property
-    def text(self) -> str:
-        return "\n".join(line.rstrip() for line in self.cells.display)
-
-    def until(self, wanted: str, gone: bool = False) -> None:
-        for _ in range(300):
-            self.read()
-            if (wanted in self.text) != gone:
-                return
-        raise AssertionError(f"never {'gone' if gone else 'seen'}: {wanted!r}\n{self.text}")
-
-    def resize(self, width: int, height: int) -> None:
-        self.cells.resize(height, width)
-        self.child.setwinsize(height, width)
-
-    def end(self) -> int | None:
-        """Read to the end; the exit status."""
-        for _ in range(300):
-            self.read()
-            if not self.child.isalive():
-                break
-        self.child.close()
-        return self.child.exitstatus
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunFolder]:
     folder = recorded.running(tmp_path / "runs")
@@ -81,7 +30,7 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
 
 
 def opened(folder: RunFolder, width: int = 120, height: int = 36) -> Terminal:
-    terminal = Terminal([str(folder.path.parent), str(folder.path)], width, height)
+    terminal = Terminal([str(MAIN), str(folder.path.parent), str(folder.path)], width, height)
     terminal.until("RUNNING")
     terminal.until("steady_step running")
     return terminal
@@ -155,7 +104,7 @@ def test_hostile_text_reaches_no_terminal_as_a_command(run: RunFolder) -> None:
     writer.emit(schema.NOTICE, level="error", text=hostile)
     writer.emit(schema.PHASE_ENDED, phase="steady_step", attempt=1, verdict="fail", duration_s=1, reasons=[reason])
     writer.close()
-    terminal = Terminal([str(run.path.parent), str(run.path)])
+    terminal = Terminal([str(MAIN), str(run.path.parent), str(run.path)])
     terminal.until("[/x][INST]")
     terminal.until("crash")
     terminal.child.send("\r")
@@ -178,7 +127,7 @@ def test_t_and_r_say_why_they_cannot_work_now(run: RunFolder) -> None:
 
 def test_a_note_is_typed_in_a_real_terminal(tmp_path: Path) -> None:
     folder = recorded.finished_demo(tmp_path / "runs")
-    terminal = Terminal([str(folder.path.parent), str(folder.path)], 80, 24)
+    terminal = Terminal([str(MAIN), str(folder.path.parent), str(folder.path)], 80, 24)
     terminal.until("FINISHED warn")
     terminal.child.send("n")
     terminal.until("enter saves")
@@ -190,7 +139,7 @@ def test_a_note_is_typed_in_a_real_terminal(tmp_path: Path) -> None:
 
 
 def test_ascii_sends_nothing_but_ascii(run: RunFolder) -> None:
-    terminal = Terminal([str(run.path.parent), str(run.path), "--ascii"], 120, 36)
+    terminal = Terminal([str(MAIN), str(run.path.parent), str(run.path), "--ascii"], 120, 36)
     terminal.until("steady_step running")
     terminal.child.send("q")
     assert terminal.end() == 0
@@ -198,7 +147,7 @@ def test_ascii_sends_nothing_but_ascii(run: RunFolder) -> None:
 
 
 def test_no_color_still_says_everything(run: RunFolder) -> None:
-    terminal = Terminal([str(run.path.parent), str(run.path)], 80, 24, NO_COLOR="1")
+    terminal = Terminal([str(MAIN), str(run.path.parent), str(run.path)], 80, 24, NO_COLOR="1")
     terminal.until("steady_step running")
     terminal.until("following the run")
     terminal.child.send("q")
@@ -207,7 +156,7 @@ def test_no_color_still_says_everything(run: RunFolder) -> None:
 
 def test_a_finished_run_is_silent_on_the_wire(tmp_path: Path) -> None:
     folder = recorded.finished_demo(tmp_path / "runs")
-    terminal = Terminal([str(folder.path.parent), str(folder.path)])
+    terminal = Terminal([str(MAIN), str(folder.path.parent), str(folder.path)])
     terminal.until("FINISHED warn")
     terminal.read(2.5)
     before = len(terminal.raw)

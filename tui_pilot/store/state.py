@@ -255,6 +255,10 @@ def _phase_ended(state: RunState, event: Event) -> RunState:
         # A new attempt that ended before it could say that it began.
         state = _phase_started(state, {**event, "at": None, "mono": None})
         row = state.row(event["phase"])
+    if _another_rank_failed_too(row, event):
+        joined = sorted((*row.memory, *(event.get("memory") or ())), key=lambda one: int(one.get("rank") or 0))
+        reasons = (*row.reasons, *(event.get("reasons") or ()))
+        return _with_row(state, row.phase, reasons=reasons, memory=tuple(joined), ended=event.get("at"))
     return _with_row(
         state,
         row.phase,
@@ -271,6 +275,13 @@ def _phase_ended(state: RunState, event: Event) -> RunState:
         progress=None,
         extra={key: event[key] for key in ("quality", "trace") if key in event},
     )
+
+
+def _another_rank_failed_too(row: Row, event: Event) -> bool:
+    """Ranks that fail each say so themselves: the first one's reasons stay first, the others stand behind them."""
+    rank, said = event.get("rank"), [one.get("rank") for one in row.memory]
+    same = row.verdict == event.get("verdict") == "fail" and event.get("attempt", row.attempt) == row.attempt
+    return same and rank is not None and bool(said) and rank not in said
 
 
 def _progress(state: RunState, event: Event) -> RunState:

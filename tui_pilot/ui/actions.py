@@ -28,11 +28,11 @@ ACTIONS = (
     Action("run_past_fails", "R", "run past fails", "run the plan on past fails (--keep-going)"),
     Action("stop", "s", "stop", "stop the live run; its rows are kept"),
     Action("resume_test", "t", "resume test", "resume from the checkpoint in a new process and compare"),
-    Action("variant", "v", "variant", "variants of this run that the plan lists"),
+    Action("variant", "v", "variant", "variants that the plan lists: same experiment, need; enter picks one, then r"),
     Action("mark('pass')", "p", "mark", "mark the selected phase pass; again takes it back"),
     Action("mark('warn')", "w", "mark warn", "mark the selected phase warn; again takes it back"),
     Action("mark('fail')", "f", "mark fail", "mark the selected phase fail; again takes it back"),
-    Action("note", "n", "note", "write a note on this run"),
+    Action("note", "n", "note", "write a note on the selected phase, elsewhere on the run"),
     Action("sheet", "e", "sheet", "write the selection sheet under a new name"),
     Action("search", "/", "filter", "filter this room's list"),
     Action("copy", "y", "copy", "copy what is selected (OSC 52, and copied.txt)"),
@@ -118,8 +118,13 @@ def _why_no_mark(snapshot: Snapshot, phase: str | None) -> str | None:
     return None
 
 
-def hints(snapshot: Snapshot, room: Sequence[Hint], can: Sequence[str]) -> list[tuple[int, Hint]]:
-    """The keys that work now as ``(importance, (key, word))``, in the order they are read; 0 is never left out."""
+def hints(
+    snapshot: Snapshot, room: Sequence[Hint], can: Sequence[str], picked: str | None = None, here: str = "pilot"
+) -> list[tuple[int, Hint]]:
+    """The keys that work now as ``(importance, (key, word))``, in the order they are read; 0 is never left out.
+
+    ``picked`` is the variant that ``r`` runs. ``here`` is the room: in all but Pilot its own keys come before those
+    that change the run, which are everywhere the same."""
     out: list[tuple[int, Hint]] = []
     allowed = set(can)
     again = snapshot.folder is not None
@@ -127,21 +132,22 @@ def hints(snapshot: Snapshot, room: Sequence[Hint], can: Sequence[str]) -> list[
     if "stop" in allowed:
         out.append((1, ("s", "stop")))
     if "run" in allowed:
-        out.append((1, ("r", "run again" if again else "run")))
+        out.append((1, ("r", f"run {picked}" if picked else "run again" if again else "run")))
     if "run_past_fails" in allowed and ended and snapshot.state.verdict == "fail":
         out.append((4, ("R", "run past fails")))
     if "resume_test" in allowed:
-        out.append((4, ("t", "resume test")))
+        out.append((9 if here != "pilot" else 4, ("t", "resume test")))
     if "variant" in allowed and again:
         out.append((6, ("v", "variant")))
     if "mark('pass')" in allowed:
         out.append((2, ("p w f", "mark")))
+    own = here != "pilot"
     if "note" in allowed:
-        out.append((3, ("n", "note")))
+        out.append((8 if own else 3, ("n", "note")))
     if "sheet" in allowed:
-        out.append((3, ("e", "sheet")))
+        out.append((1 if here == "sheet" else 7 if own else 3, ("e", "sheet")))
     closes = any(key == "esc" for key, _ in room)  # something is open: how to close it comes before all else
-    out += [((1 if closes else 5) + n, hint) for n, hint in enumerate(room)]
+    out += [((1 if closes else 2 if own else 5) + n, hint) for n, hint in enumerate(room)]
     if "search" in allowed:
         out.append((8, ("/", "filter")))
     out.append((9, ("y", "copy")))

@@ -184,7 +184,8 @@ class PilotApp(RunKeys):
         head = self.room.headline(self.snapshot) or headline(self.snapshot, width)
         self.query_one("#top", Lines).write([first_line(titles, self._opened, self.snapshot, width), head], 0)
         can = [each.name for each in actions.ACTIONS if self.why_not(each.name) is None]
-        found = actions.hints(self.snapshot, self.room.hints(), can)
+        picked = self.picked.id if self.picked else None
+        found = actions.hints(self.snapshot, self.room.hints(), can, picked, self.room.room)
         self.query_one("#keys", Lines).write([actions.keys_line(found, width)], 0)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -226,8 +227,8 @@ class PilotApp(RunKeys):
     async def action_back(self) -> None:
         if self.prompt.close():
             self.room.focus()
-        else:
-            self.room.back()
+        elif not self.room.back() and self.drop_picked():
+            self.say("the variant is let go; r runs the plan itself")
         self._show()
 
     def action_hint_quit(self) -> None:
@@ -295,6 +296,7 @@ class PilotApp(RunKeys):
         self.do(partial(operate.copied, self.snapshot.folder, text))
 
     def on_runs_room_chosen(self, message: RunsRoom.Chosen) -> None:
+        self.picked = None  # a variant is of the plan that was shown
         self.feed.follow(message.folder)
         self._open(0)
 

@@ -50,11 +50,11 @@ def mark(folder: RunFolder, phase: str, verdict: str | None, note: str | None) -
     return f"{phase}: your mark is {verdict}" if verdict else f"{phase}: your mark is taken back"
 
 
-def note(folder: RunFolder, text: str) -> str:
-    """Write a note on the run."""
+def note(folder: RunFolder, text: str, phase: str | None = None) -> str:
+    """Write a note on the run, or on one of its phases."""
     from tui_pilot.launch import control
 
-    control.note(folder, text)
+    control.note(folder, text, phase)
     return "the note is kept with the run; it will stand on the sheet"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -69,10 +69,15 @@ class Picking(ModalScreen[str | None]):
         Binding("tab,ctrl+c", "nothing", show=False, priority=True),
     ]
 
-    def __init__(self, title: str, choices: Sequence[Choice]) -> None:
+    def __init__(
+        self, title: str, choices: Sequence[Choice], more: Mapping[str, Sequence[str]] | None = None, columns: str = ""
+    ) -> None:
+        """``more``: by id, what is said below the list of the chosen one; ``columns``: the heads of the sentences."""
         super().__init__()
+        self._columns = columns
         self._head = title
         self._choices = list(choices)
+        self._more = more or {}
         self._shown = list(choices)
         self._at = 0
 
@@ -100,7 +105,7 @@ class Picking(ModalScreen[str | None]):
         self.query_one("#picking-head", Lines).write(
             [paint.rule(self._head, "↑↓ choose, enter picks, esc closes", width)]
         )
-        lines: list[Line] = []
+        lines: list[Line] = [((self._columns, "dim"),)] if self._columns else []
         for n, (_, key, sentence, works) in enumerate(self._shown):
             role = "text" if works else "dim"
             cells: Line = (
@@ -109,15 +114,22 @@ class Picking(ModalScreen[str | None]):
                 (sentence, role),
             )
             lines.append(paint.chosen(paint.fit(cells, width)) if n == self._at else cells)
+        if self._shown and self._more:
+            lines.append(paint.rule(self._shown[self._at][1], "", width))
+            for text in self._more.get(self._shown[self._at][0], ()):
+                lines += [((f" {each}", "text"),) for each in paint.wrap(text, width - 2)]
         body = self.query_one("#picking-body", Lines)
         body.write(lines or [(("nothing has these words", "dim"),)])
-        body.keep_in_view(self._at)
+        body.keep_in_view(self._at + bool(self._columns))
 
     def action_move(self, by: int) -> None:
         self._at = max(0, min(len(self._shown) - 1, self._at + by))
         self._draw()
 
     def action_pick(self) -> None:
+        """What cannot work is not picked: the list stays, with the reason beside it."""
+        if self._shown and not self._shown[self._at][3] and self._more:
+            return
         self.dismiss(self._shown[self._at][0] if self._shown else None)
 
     def action_close(self) -> None:

@@ -92,6 +92,11 @@ def fit(content: Line, width: int, fill: str = "text") -> Line:
     return tuple(out)
 
 
+def first_fitting(width: int, *candidates: Line) -> Line:
+    """The first line that needs no cutting; the last one if none fits."""
+    return next((each for each in candidates if width_of(each) <= width), candidates[-1])
+
+
 def chosen(content: Line) -> Line:
     """The selected line: one reverse style all along, so that it is one block and cheap to send."""
     return ((plain(content), "text+reverse"),)

@@ -17,9 +17,12 @@ from tui_pilot.ui.overlays import Picking
 from tui_pilot.ui.prompt import Prompt
 from tui_pilot.ui.room import Room
 from tui_pilot.ui.snapshot import Snapshot
+from tui_pilot.ui.variant_choices import VariantChoice, choices
 
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
+
+VARIANT_COLUMNS = f"  {'variant':<15}same?       need   changes"
 
 
 class RunKeys(App[None]):
@@ -29,6 +32,7 @@ class RunKeys(App[None]):
     snapshot: Snapshot
     starting: bool
     feed: Feed
+    picked: VariantChoice | None = None
 
     class Said(Message):
         """A worker has something to tell."""
@@ -43,6 +47,13 @@ class RunKeys(App[None]):
         def __init__(self, folder: RunFolder) -> None:
             super().__init__()
             self.folder = folder
+
+    class Variants(Message):
+        """The variants of the shown plan were looked at."""
+
+        def __init__(self, found: list[VariantChoice]) -> None:
+            super().__init__()
+            self.found = found
 
     @property
     def room(self) -> Room:
@@ -95,7 +106,9 @@ class RunKeys(App[None]):
     def action_run(self) -> None:
         if not self.may("run"):
             return
-        if self.snapshot.folder is not None and self.snapshot.state.state == "finished":
+        if self.picked is not None:
+            self._start(False, self.picked.plan, self.picked.id)
+        elif self.snapshot.folder is not None and self.snapshot.state.state == "finished":
             self.prompt.ask(actions.again_question(self.snapshot), partial(self._start, False))
         else:
             self._start(False)
@@ -108,7 +121,7 @@ class RunKeys(App[None]):
         chosen = plan or self.snapshot.plan
         assert chosen is not None
         parent = self.snapshot.folder.id if variant and self.snapshot.folder else None
-        self.starting = True
+        self.starting, self.picked = True, None
         self.say("starting: the run folder is made, files are hashed")
 
         def work() -> str:
@@ -152,11 +165,18 @@ class RunKeys(App[None]):
         self.prompt.type(what, row.note or "", save)
 
     def action_note(self) -> None:
-        folder = self.snapshot.folder
-        if self.may("note") and folder is not None:
-            self.prompt.type(
-                "note", "", lambda text: self.do(partial(operate.note, folder, text)) if text.strip() else None
-            )
+        """A note on the selected phase once it was reached, else on the run."""
+        folder, phase = self.snapshot.folder, self.room.selected_phase()
+        if not self.may("note") or folder is None:
+            return
+        if phase is not None and self.snapshot.state.row(phase).verdict in (None, "not_run"):
+            phase = None
+
+        def save(text: str) -> None:
+            if text.strip():
+                self.do(partial(operate.note, folder, text.strip(), phase))
+
+        self.prompt.type(f"note on {phase or 'the run'}", "", save)
 
     def action_sheet(self) -> None:
         folder = self.snapshot.folder
@@ -167,23 +187,35 @@ class RunKeys(App[None]):
         loaded = self.snapshot.plan
         if not self.may("variant") or loaded is None:
             return
-        choices = []
-        for each in loaded.plan.variants:
-            changes = ", ".join(f"{key} = {value}" for key, value in each.set.items())
-            choices.append((each.id, each.id, f"{changes}   {each.why}".rstrip(), True))
-        self.push_screen(Picking("variants of this plan, most wanted first in the plan", choices), self._variant_picked)
 
-    def _variant_picked(self, name: str | None) -> None:
-        loaded = self.snapshot.plan
-        if name is None or loaded is None or not self.may("run", "v"):
-            return
-        from tui_pilot.plan import variants
+        def look() -> None:
+            try:
+                self.post_message(self.Variants(choices(loaded, self.runs)))
+            except Exception as error:
+                self.post_message(self.Said(operate.sentence(error), "fail"))
 
-        try:
-            changed = variants.variant(loaded, name)
-        except Exception as error:
-            self.say(operate.sentence(error), "fail")
-            return
-        self.prompt.ask(
-            f"Run variant {name} as a new run?   y runs it, esc leaves it", partial(self._start, False, changed, name)
-        )
+        self.run_worker(look, thread=True, group="variants", exclusive=True, exit_on_error=False)
+
+    def on_run_keys_variants(self, message: Variants) -> None:
+        found = {each.id: each for each in message.found}
+        listed = [(each.id, each.id, each.line, each.plan is not None) for each in message.found]
+        more = {each.id: each.more for each in message.found}
+
+        def picked(name: str | None) -> None:
+            if name is None:
+                return
+            self.picked = found[name]
+            self.say(f"variant {name} is picked: r runs it as a new run, esc lets it go")
+            self.show_frame()
+
+        self.push_screen(Picking(f"variants of {self._shown_name()}", listed, more, VARIANT_COLUMNS), picked)
+
+    def _shown_name(self) -> str:
+        if self.snapshot.folder is not None:
+            return short_id(self.snapshot.folder.id)
+        return self.snapshot.plan.plan.name if self.snapshot.plan is not None else "this plan"
+
+    def drop_picked(self) -> bool:
+        """``esc``: whether a picked variant was let go."""
+        had, self.picked = self.picked is not None, None
+        return had

@@ -55,9 +55,9 @@ def value_text(key: str, value: Any, full: bool = False) -> str:
         said = [f"{name} {value_text(f'{key}_{name}', item, full)}" for name, item in list(value.items())[:limit]]
         return ", ".join(said) + (f", {len(value) - limit:,} more" if len(value) > limit else "")
     text = str(value)
-    if not full and (len(text) > SHORT_TEXT or not text.strip()):
-        return "(blank)" if not text.strip() else f"{text[: SHORT_TEXT - 1].rstrip()}…"
-    return text
+    if not text.strip():
+        return f"(blank, {plural(len(text), 'character')})" if text else "(empty)"
+    return text if full or len(text) <= SHORT_TEXT else f"{text[: SHORT_TEXT - 1].rstrip()}…"
 
 
 def number_text(key: str, value: float) -> str:
@@ -69,7 +69,7 @@ def number_text(key: str, value: float) -> str:
         return duration(float(value))
     if words[-1] == "lr" or "rate" in words or "rates" in words:
         return rate(float(value))
-    if "loss" in words or "losses" in words:
+    if ("loss" in words or "losses" in words) and (value == 0 or abs(value) >= 0.0005) and "relative" not in words:
         return loss(float(value))
     if words[-1] in ("share", "recovered"):
         return f"{value:.0%}"

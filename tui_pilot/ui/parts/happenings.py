@@ -99,7 +99,7 @@ def _told(event: Event) -> tuple[str, str, str, str, str]:
             "",
             "fail" if bad else "text",
             "",
-            f"stage {event.get('stage')} ended, {how}  {text}".rstrip(),
+            f"stage {event.get('stage')} ended, {text if text.startswith(how) else f'{how}  {text}'}".rstrip(),
         )
     if kind == schema.RUN_STARTED:
         if event.get("again"):

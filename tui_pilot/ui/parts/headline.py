@@ -17,10 +17,12 @@ QUIET_S = 10.0
 NAME = 20
 
 
-def headline(snapshot: Snapshot, width: int) -> Line:
-    """The state in capitals after its glyph; the time at the right."""
+def headline(snapshot: Snapshot, width: int, instead: str | None = None) -> Line:
+    """The state in capitals after its glyph; the time at the right. ``instead`` stands in the place of the counts."""
     short = width < 100
     sign, role, word, place, time = _parts(snapshot, short)
+    if instead and len(place) > 1:
+        place = (*place[:-1], (f"   {instead}", "text"))
     name = f" {paint.clean(_name(snapshot)):<{NAME - 1}} "
     if snapshot.read_only:
         place = _read_only(snapshot, place, width)
@@ -30,6 +32,10 @@ def headline(snapshot: Snapshot, width: int) -> Line:
     if width - paint.width_of(tuple(spans)) - taken < 1 and len(place) > 1 and not snapshot.read_only:
         spans.pop()  # the counts: the rows below say them too
     room = width - paint.width_of(tuple(spans)) - taken
+    if room < 1 and ", " in time:  # how long ago it ended goes before anything is cut
+        time = time.split(", ", maxsplit=1)[0]
+        taken = paint.width_of(((time, "text"),)) + 2
+        room = width - paint.width_of(tuple(spans)) - taken
     if room < 1 and word in ("LOST", "READY"):
         return tuple(spans)
     if room < 1 and time:

@@ -87,6 +87,18 @@ def reasons_of(row: Row, survey: Survey | None, rows: int) -> list[Found]:
     return out
 
 
+def short_reason(row: Row) -> str:
+    """``end token unsupervised in 351 rows, 2 more reasons``: the worst reason where its sentence is too long."""
+    named = [each for each in row.reasons if each.get("severity") != "note"]
+    if not named:
+        return "nothing found"
+    rows = (named[0].get("where") or {}).get("rows_count")
+    said = str(named[0].get("code", "")).replace("_", " ") + (
+        f" in {plural(rows, 'row')}" if isinstance(rows, int) else ""
+    )
+    return said + (f", {plural(len(named) - 1, 'more reason')}" if len(named) > 1 else "")
+
+
 def _rank(severity: Any) -> int:
     return ORDER.index(severity) if severity in ORDER else -1
 

@@ -76,14 +76,21 @@ class BatchRoom(Room):
         if self.sides is None:
             return None
         a, b = (_batch_sides.solve(side) for side in (self.sides.a, self.sides.b))
-        held = _batch_page.HELD[self.sides.a.held]
-        tail = f"   held constant: {held} {self.sides.a.amount:,g}   not run, nothing saved"
+        held = f"{_batch_page.HELD[self.sides.a.held]} {self.sides.a.amount:,g}"
         if isinstance(a, PlanError) or isinstance(b, PlanError):
-            return ((" ✗ ", "fail"), ("from one of the two no run follows", "fail"), (tail, "text"))
-        if a.effective_batch != b.effective_batch:
+            head: Line = ((" ✗ ", "fail"), ("from one of the two no run follows", "fail"))
+        elif a.effective_batch != b.effective_batch:
             said = f"effective batch differs: A {a.effective_batch:,}, B {b.effective_batch:,}"
-            return ((" ! ", "warn"), (said, "warn+bold"), (tail, "text"))
-        return ((" ✓ ", "pass"), (f"effective batch {a.effective_batch:,} in both", "text"), (tail, "text"))
+            head = ((" ! ", "warn"), (said, "warn+bold"))
+        else:
+            head = ((" ✓ ", "pass"), (f"effective batch {a.effective_batch:,} in both", "text"))
+        return paint.first_fitting(
+            self.app.size.width,
+            (*head, (f"   held constant: {held}   not run, nothing is saved", "text")),
+            (*head, (f"   held: {held}   nothing is saved", "text")),
+            (*head, (f"   held: {held}", "text")),
+            head,
+        )
 
     def hints(self) -> list[Hint]:
         if self.typed is not None:

@@ -114,14 +114,21 @@ class ExamplesRoom(Room):
         where = f"{audited:,} of {rows:,} rows audited" if rows and audited < rows else f"{audited:,} rows audited"
         at_end = ", ".join(part for part in (where if audited else "", duration(row.duration_s, "")) if part)
         width = self.app.size.width
-        head: Line = (
-            (f" {paint.left(short_id(snapshot.folder.id), 18)}  ", "text"),
+        name: Line = ((f" {paint.left(short_id(snapshot.folder.id), 18)}  ", "text"),)
+        state: Line = (
             (f"{sign} ", role),
-            (f"examples: {word}", role),
+            (f"examples: {word}", f"{role}+bold" if word == "FAIL" else role),
             ("   ", "text"),
         )
-        room = max(8, width - paint.width_of(head) - len(at_end) - 3)
-        return (*head, (paint.left(said, room), "text"), ("  ", "text"), (at_end, "dim"))
+        short = page_of.short_reason(row)
+        head = paint.first_fitting(
+            width - len(at_end) - 2,
+            (*name, *state, (said, "text")),
+            (*name, *state, (short, "text")),
+            ((" ", "text"), *state, (short, "text")),
+        )
+        room = width - paint.width_of(head)
+        return (*head, (f"{at_end:>{room}}", "dim")) if len(at_end) + 2 <= room else head
 
     def hints(self) -> list[Hint]:
         if not self.list:

@@ -15,7 +15,7 @@ from tui_pilot.store.state import Row
 from tui_pilot.ui import paint
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import detail
+from tui_pilot.ui.parts import checklist, detail
 from tui_pilot.ui.parts.pilot_page import Page, draw, pane_lines
 from tui_pilot.ui.room import Hint, Room
 from tui_pilot.ui.snapshot import Snapshot
@@ -194,11 +194,15 @@ class PilotRoom(Room):
 
 
 def followed(snapshot: Snapshot) -> int:
-    """The phase the selection goes to by itself: the running one, else the first that failed, else the newest."""
+    """The phase the selection goes to by itself: running or lost, else the first that failed, else the newest."""
     rows = snapshot.state.rows
     for n, row in enumerate(rows):
         if row.running:
             return n
+    if snapshot.lost:
+        for n, row in enumerate(rows):
+            if checklist.is_lost(row):
+                return n
     if not snapshot.live:
         for wanted in ("fail", "unchecked", "warn"):
             for n, row in enumerate(rows):

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.worker import get_current_worker
 
-from tui_pilot.errors import PilotError
-from tui_pilot.run_folder import RunFolder, all_runs, is_live, short_id
-from tui_pilot.store.view import as_seen, load_state
-from tui_pilot.text import ago, plural
+from tui_pilot.run_folder import RunFolder, all_runs, is_live
+from tui_pilot.store import ledger
+from tui_pilot.store.ledger import Entry
+from tui_pilot.text import plural, size
 from tui_pilot.ui import paint
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import units
-from tui_pilot.ui.parts.headline import unix
 from tui_pilot.ui.room import Hint, Room
+from tui_pilot.ui.rooms import _runs_page
+from tui_pilot.ui.rooms._runs_page import Listed, Page
 from tui_pilot.ui.snapshot import Snapshot
 
 REFRESH_S = 5.0
-
-
-@dataclass(frozen=True)
-class Listed:
-    """One run as a line of the list."""
-
-    folder: RunFolder
-    state: str
-    verdict: str | None
-    ended: str | None
-    started: str | None
-    updates: int
-    need: int | None
-    changed: str
 
 
 class RunsRoom(Room):
@@ -44,6 +29,7 @@ class RunsRoom(Room):
     title: ClassVar[str] = "Runs"
     help_text: ClassVar[str] = (
         "Every run that was started here, newest last; a rerun is a new run and names what changed from its parent.\n"
+        "Variants stand below the run they were changed from. need is the highest memory of the run.\n"
         "enter opens a run in all rooms. Nothing is taken off this list; pilot-tui clean removes large files only."
     )
 
@@ -67,7 +53,7 @@ class RunsRoom(Room):
         self.listed: tuple[Listed, ...] | None = None
         self.words = ""
         self.selected: RunFolder | None = None
-        self._cache: dict[RunFolder, tuple[object, Listed]] = {}
+        self._cache: dict[RunFolder, tuple[object, Entry]] = {}
         self._read_at = -1e9
 
     def compose(self) -> ComposeResult:
@@ -91,31 +77,21 @@ class RunsRoom(Room):
             if worker.is_cancelled:
                 return
             found.append(self._one(folder))
-        self.post_message(self.Read(tuple(found)))
+        self.post_message(self.Read(tuple(_runs_page.tree(found))))
 
-    def _one(self, folder: RunFolder) -> Listed:
-        live = is_live(folder)
+    def _one(self, folder: RunFolder) -> Entry:
+        """The entry, read again only when something was written: a long list costs nothing to keep."""
         try:
-            stamp: object = (live, max((path.stat().st_mtime_ns for path in folder.events.iterdir()), default=0))
+            stamp: object = (
+                is_live(folder),
+                max((path.stat().st_mtime_ns for path in folder.events.iterdir()), default=0),
+            )
         except OSError:
-            stamp = (live, None)
+            stamp = None
         kept = self._cache.get(folder)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
-        state = as_seen(load_state(folder)[0], live)
-        need = [units.peak(row, "device_used_peak") or units.peak(row, "allocated_peak") or 0 for row in state.rows]
-        listed = Listed(
-            folder,
-            state.state,
-            state.verdict,
-            state.ended or state.last_event,
-            state.started,
-            len(state.loss),
-            max(need) or None,
-            changed_text(folder, state.changed),
-        )
-        self._cache[folder] = (stamp, listed)
-        return listed
+        if kept is None or stamp is None or kept[0] != stamp:
+            kept = self._cache[folder] = (stamp, ledger.entry(folder))
+        return kept[1]
 
     def on_runs_room_read(self, message: Read) -> None:
         self.listed = message.listed
@@ -124,6 +100,19 @@ class RunsRoom(Room):
         self._draw()
 
     # Keys.
+
+    def headline(self, snapshot: Snapshot) -> Line | None:
+        if not self.listed:
+            return None
+        total = sum(each.entry.bytes for each in self.listed)
+        said = f" {plural(len(self.listed), 'run')}: {_runs_page.counted(self.listed)}"
+        live = next((each for each in self.listed if each.state.state == "running"), None)
+        now = f"{live.folder.id[-4:]} runs" if live is not None else "no run is live"
+        room = self.app.size.width - len(said) - len(now) - 2
+        kept = f"   {size(total)} on disk"
+        kept = kept if len(kept) < room else ""
+        gap = " " * max(1, room - len(kept))
+        return ((said, "text"), (kept, "dim"), (gap, "text"), (now, "running" if live is not None else "text"))
 
     def hints(self) -> list[Hint]:
         return [("enter", "open")] if self.listed else []
@@ -164,11 +153,7 @@ class RunsRoom(Room):
 
     def _shown(self) -> list[Listed]:
         words = self.words.lower().split()
-        return [
-            each
-            for each in self.listed or ()
-            if all(word in f"{each.folder.id} {each.state} {each.verdict} {each.changed}".lower() for word in words)
-        ]
+        return [each for each in self.listed or () if all(word in each.words() for word in words)]
 
     def _at(self, shown: list[Listed]) -> int:
         return next((n for n, each in enumerate(shown) if each.folder == self.selected), len(shown) - 1)
@@ -178,61 +163,21 @@ class RunsRoom(Room):
         if not self.is_mounted or width < 1:
             return
         page = self.query_one("#runs-page", Lines)
-        if self.listed is None:
-            page.write([paint.rule("runs", "", width), (("reading the runs", "dim"),)])
-            return
         if not self.listed:
-            page.write([paint.rule("runs", "", width), ((f"No run in {self.runs} yet. r runs the plan.", "text"),)])
+            reading = self.listed is None
+            text = "reading the runs" if reading else f"No run in {self.runs} yet. r runs the plan."
+            page.write([paint.rule("runs", "", width), ((f" {text}", "dim" if reading else "text"),)], 0)
             return
         shown = self._shown()
-        at = self._at(shown)
-        title = f"{plural(len(self.listed), 'run')} in {self.runs}"
-        legend = f"with “{self.words}”: {len(shown)}" if self.words else "newest last, none is ever taken off"
-        head = f"   {'run':<28}{'state':<10}{'verdict':<11}{'updates':>7}{'need':>12}  {'ended':<14}"
-        head += "changed from its parent"
-        room = max(1, height - 2)
-        top = max(0, min(at - room // 2, len(shown) - room))
-        lines = [paint.rule(title, legend, width), ((head, "dim"),)]
-        lines += [self._line(each, n + top == at) for n, each in enumerate(shown[top : top + room])]
-        page.write(lines, 0)
-
-    def _line(self, each: Listed, selected: bool) -> Line:
-        verdict = {"running": "running", "lost": "lost"}.get(each.state, each.verdict)
-        sign, role = paint.glyph(verdict)
-        word = "FAIL" if each.verdict == "fail" else each.verdict or "–"
-        ended = unix(each.ended)
-        age = (
-            "live"
-            if each.state == "running"
-            else ago(self.snapshot.now - ended)
-            if ended and self.snapshot.now
-            else "–"
+        drawn = Page(
+            width=width,
+            height=height,
+            root=f"./{self.runs}" if not self.runs.is_absolute() else str(self.runs),
+            listed=shown,
+            total=len(self.listed),
+            at=self._at(shown),
+            now=self.snapshot.now,
+            opened=self.snapshot.folder,
+            words=self.words,
         )
-        need = f"{units.unit_for([each.need]).show(each.need)} {units.unit_for([each.need]).name}" if each.need else "–"
-        here = " (shown)" if each.folder == self.snapshot.folder else ""
-        spans: Line = (
-            (">" if selected else " ", "head"),
-            (sign, role),
-            (f" {paint.left(short_id(each.folder.id), 27)} ", "text"),
-            (f"{each.state:<10}", "running" if each.state == "running" else "text"),
-            (f"{word:<11}", "fail" if word == "FAIL" else "text"),
-            (f"{each.updates:>7}{need:>12}  {age:<14}{each.changed}{here}", "text"),
-        )
-        return paint.chosen(paint.fit(spans, self.size.width)) if selected else spans
-
-
-def changed_text(folder: RunFolder, changed: Any) -> str:
-    """``optimizer.lr 1.0e-4 -> 5.0e-5``; the first run of a plan has no parent."""
-    try:
-        parent = folder.read_json(folder.run_file).get("parent")
-    except PilotError:
-        parent = None
-    if not isinstance(changed, dict) or not changed:
-        return "nothing" if parent else "first run"
-    said = []
-    for key, value in list(changed.items())[:3]:
-        if isinstance(value, (list, tuple)) and len(value) == 2:
-            said.append(f"{key} {value[0]} → {value[1]}")
-        else:
-            said.append(str(key))
-    return ", ".join(said) + (f", {len(changed) - 3} more" if len(changed) > 3 else "")
+        page.write(_runs_page.draw(drawn), 0)

@@ -109,8 +109,14 @@ class SheetRoom(Room):
         questions = len(document["open"])
         name = write.free_name(document, Path.cwd(), self.form)
         asked: Line = ((f"   ! {plural(questions, 'open question')}", "warn"),) if questions else ()
-        tail = f"   preview of {name}, as e writes it"
-        return ((f" {sign} ", role), (said, f"{role}+bold" if not retained else "text"), *asked, (tail, "text"))
+        head: Line = ((f" {sign} ", role), (said, f"{role}+bold" if not retained else "text"))
+        return paint.first_fitting(
+            self.app.size.width,
+            (*head, *asked, (f"   preview of {name}, as e writes it", "text")),
+            (*head, *asked, (f"   e writes {name}", "text")),
+            (*head, *asked),
+            head,
+        )
 
     def hints(self) -> list[Hint]:
         if self.sheet is None:
