@@ -264,3 +264,9 @@ def test_reload() -> None:
     assert word("reload", {**same, "loss_after": 1.51, "dtype": "bfloat16"}) == "pass"
     differ = {"row": 0, "position": 3, "stored": 5, "seen": 6}
     assert "prompt_ids_differ" in found("reload", {**same, "prompt_ids_differ": differ})
+
+
+def test_updates_rounded_away_in_some_tensors_are_a_warn() -> None:
+    seen = {**RECOVERED, "rounded_away": ["norm.weight"]}
+    assert (word("overfit", seen), list(found("overfit", seen))) == ("warn", ["update_below_precision"])
+    assert word("overfit", {**seen, "below_precision": ["norm.weight"], "below_steps": 5}) == "fail"

@@ -45,6 +45,14 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
             f"{below[0]} stay bit-equal after {seen.get('below_steps')} steps: the update is below their precision."
         )
         reasons.append(reason("update_below_precision", text, {"tensors": below, "tensor": below[0]}))
+    rounded = [name for name in seen.get("rounded_away") or () if name not in below]
+    if rounded:
+        text = (
+            f"{len(rounded)} of {plural(total, 'trainable tensor')} got gradients and did not move in "
+            f"{seen['steps']} steps: every update was below their precision, first {rounded[0]}."
+        )
+        where = {"tensors": rounded, "tensor": rounded[0]}
+        reasons.append(reason("update_below_precision", text, where, severity="warn"))
     reasons += _recovery(seen, rows)
     return reasons
 

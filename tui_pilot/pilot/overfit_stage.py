@@ -117,7 +117,9 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
     after = hashes(names.items())
     seen["no_gradient"] = sorted(set(names) - nonzero) if step >= 3 else []
     still = [name for name in names if before[name] == after[name]]
-    seen["untouched"] = still if step >= 3 else []
+    rounded = [name for name in still if names[name].dtype in HALF and name in nonzero]
+    seen["rounded_away"] = rounded if step >= 3 else []
+    seen["untouched"] = [name for name in still if name not in rounded] if step >= 3 else []
     current.inputs |= {
         "steps": step,
         "first_loss": seen.get("first_loss"),
