@@ -15,8 +15,8 @@ from tui_pilot.text import harmless, plural, size
 
 NEAR_LIMIT = 0.95
 LOOK_EVERY_S = 0.5
-_TORCHRUN_SIGNAL = re.compile(r"Signal (\d+) \((SIG\w+)\) received by PID (\d+)")
-_TORCHRUN_RANK = re.compile(r"local_rank: (\d+)|rank\s*: (\d+)")
+_TORCHRUN_RANK = re.compile(r"^\s*rank\s*: (\d+)")
+_TORCHRUN_EXIT = re.compile(r"^\s*exitcode\s*: (-?\d+)")
 FULL_DISK = 1 << 20
 
 
@@ -114,19 +114,27 @@ def reason_of(death: Death, phase: str, began: bool) -> Reason:
 
 
 def _signal_of(death: Death) -> tuple[int | None, int | None]:
+    """(signal, rank) of a death; of torchrun's ranks the one that began it: it ends the others by SIGTERM itself."""
     if death.exit_code < 0:
         return -death.exit_code, None
-    for place, line in enumerate(death.tail):
-        found = _TORCHRUN_SIGNAL.search(line)
-        if found:
-            near = " ".join(death.tail[max(0, place - 8) : place])
-            ranks = [match.group(1) or match.group(2) for match in _TORCHRUN_RANK.finditer(near)]
-            return int(found.group(1)), int(ranks[-1]) if ranks else None
-    return None, None
+    rank: int | None = None
+    ends: list[tuple[int | None, int]] = []  # rank and exit code, the root cause last
+    for line in death.tail:
+        if found := _TORCHRUN_RANK.search(line):
+            rank = int(found.group(1))
+        elif found := _TORCHRUN_EXIT.search(line):
+            ends.append((rank, int(found.group(1))))
+    for rank, code in reversed(ends):
+        if code < 0 and code != -signal.SIGTERM:
+            return -code, rank
+    if not ends:
+        return None, None
+    rank, code = ends[-1]
+    return (-code if code < 0 else None), rank
 
 
 def _last_words(death: Death) -> str:
-    lines = [harmless(line.strip()) for line in death.tail if line.strip()]
+    lines = [harmless(line.strip()) for line in death.tail if line.strip(" =-\t")]
     if not lines:
         return "; its log is empty"
     return f"; last line of its log: {lines[-1][:300]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from tui_pilot.pilot.context import Context
 from tui_pilot.text import size
 
 _OOM_TEXT = re.compile(r"out of memory|can't allocate memory|not enough memory|cannot allocate memory", re.IGNORECASE)
+_LOST_TEXT = re.compile(r"gloo/transport|Connection (?:closed|reset) by peer|remote process exited", re.IGNORECASE)
+_LOST_KINDS = ("DistBackendError", "DistNetworkError", "DistStoreError")
+PATIENCE_S = 20.0
 _ASKED = re.compile(r"(?:Tried to allocate|tried to allocate)\s+([\d.]+)\s*(bytes|[KMGT]i?B)?", re.IGNORECASE)
 
 
@@ -113,6 +117,8 @@ def phase(context: Context, name: str, inputs: dict[str, Any] | None = None) -> 
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in (0, None):
             raise
+        if context.world > 1 and lost_a_rank(error):
+            leave_the_word(error)
         broken = describe(current, error)
         _write(current, Verdict("fail", (broken,)), alone=True)
         raise PhaseBroken(name) from error
@@ -196,6 +202,20 @@ def describe(current: Phase, error: BaseException) -> Reason:
         return reason(code, f"{error.title}: {said}", where=where, advice=error.advice or None)
     first = str(error).strip().split("\n")[0][:500]
     return reason("crash", f"{type(error).__name__}{spot}: {first or 'no message'}", where={**where, "log": file})
+
+
+def lost_a_rank(error: BaseException) -> bool:
+    """Whether a collective broke because another rank went away: that rank is the cause, this one only noticed."""
+    kinds = tuple(kind for kind in (getattr(torch.distributed, name, None) for name in _LOST_KINDS) if kind is not None)
+    return isinstance(error, (*kinds, ConnectionError)) or (
+        isinstance(error, RuntimeError) and bool(_LOST_TEXT.search(str(error)))
+    )
+
+
+def leave_the_word(error: BaseException) -> None:
+    """Wait for torchrun to end this rank, so that the cause is named and not its echo; return if nobody does."""
+    traceback.print_exception(error)
+    time.sleep(PATIENCE_S)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

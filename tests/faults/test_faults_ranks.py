@@ -1,0 +1,99 @@
+"""Two processes through torchrun: a whole run, a rank that is killed, a rank that runs out of memory or crashes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from fault_runs import TINY, alive, describe, ended, finish, held, plan, prepare, row, until, verdicts
+from lab import codes, reason_of
+
+from tui_pilot.events.schema import PHASES_OF
+from tui_pilot.launch import start as starting
+from tui_pilot.run_folder import RunFolder, is_live
+from tui_pilot.store.view import load_state, snapshot
+
+TWO = "launch: {processes: 2, strategy: ddp}\n"
+ODD = TINY.replace("rows[:18]", "rows[:17]").replace("rows[18:]", "rows[17:]")
+
+
+def pids_of(folder: RunFolder, stage: str) -> dict[int, int]:
+    ranks = load_state(folder)[0].ranks
+    return {rank: int(facts["pid"]) for rank, facts in ranks.items() if facts["stage"] == stage}
+
+
+def both_ranks(folder: RunFolder, stage: str) -> dict[int, int]:
+    until(lambda: len(pids_of(folder, stage)) == 2, "both ranks")
+    return pids_of(folder, stage)
+
+
+def test_two_ranks_pass_all_fifteen_phases(work: Path) -> None:
+    folder = prepare(work, plan(more=TWO), {"tiny.py": ODD})
+    state = finish(folder)
+    assert state.state == "finished" and set(verdicts(state).values()) <= {"pass", "warn"}, describe(folder)
+    for phase in (*PHASES_OF["peak"], *PHASES_OF["train"], "resume"):
+        memory = row(state, phase).memory
+        assert [one["rank"] for one in memory] == [0, 1], phase
+        # The artifact is written by rank 0 alone: the other rank has nothing to measure there.
+        assert all(one["allocated_peak"] > 0 for one in memory[: 1 if phase == "export" else 2]), phase
+    for phase in (*PHASES_OF["data"], "overfit", "reload"):
+        assert [one["rank"] for one in row(state, phase).memory] == [0], phase
+    batch = snapshot(folder)["batch"]
+    assert batch["planned"]["effective_batch"] == 8 and batch["counted"]["rows_per_update"] == [8, 8]
+    assert row(state, "batch").inputs["effective_batch"] == 8
+    resume = row(state, "resume")
+    assert resume.inputs["bit_equal"] is True and resume.inputs["tolerance"] == 0.0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_killed_by_signal_9_is_named(work: Path, rank: int) -> None:
+    hold = {"stage": "train", "method": "loss", "call": 8, "do": "hold", "rank": rank}
+    folder = prepare(work, plan(hold, more=TWO, only=("train",)))
+    starting.start(folder)
+    pid = held(work, "train", rank)
+    pids = both_ranks(folder, "train")
+    assert pids[rank] == pid
+    os.kill(pid, signal.SIGKILL)
+    state = ended(folder)
+    killed = reason_of(row(state, "batch"), "killed")
+    assert row(state, "batch").verdict == "fail" and "SIGKILL" in killed["text"]
+    assert killed["where"]["rank"] == rank and f"rank {rank} of stage train" in killed["text"], killed
+    assert killed == row(state, "batch").reasons[0], "what it led to on other ranks stands behind"
+    assert state.state == "failed" and snapshot(folder)["exit_code"] == 1
+    assert {verdicts(state)[phase] for phase in ("checkpoint", "export")} == {"not_run"}
+    assert not any(alive(each) for each in pids.values()) and not is_live(folder)
+
+
+@pytest.mark.parametrize(("do", "code"), [("oom", "oom"), ("crash", "crash")])
+def test_fault_of_one_rank_is_what_the_row_says(work: Path, do: str, code: str) -> None:
+    fault = {"stage": "peak", "method": "loss", "call": 3, "do": do, "rank": 1}
+    folder = prepare(work, plan(fault, more=TWO, only=("peak",)))
+    state = finish(folder)
+    found = row(state, "steady_step")
+    first = found.reasons[0]
+    assert found.verdict == "fail" and first["code"] == code and first["where"]["rank"] == 1, describe(folder)
+    assert len(first["where"]["rows"]) == 2
+    if do == "crash":
+        assert "planted" in first["text"] and first["where"]["file"] == str(work / "tiny.py")
+    else:
+        assert first["where"]["asked_bytes"] == 2 << 30
+    assert {verdicts(state)[phase] for phase in ("load", "forward", "backward", "first_step")} == {"pass"}
+    assert verdicts(state)["evaluate"] == "not_run" and state.state == "failed"
+
+
+def test_supervisor_killed_takes_every_rank_along(work: Path) -> None:
+    hold = {"stage": "peak", "method": "step", "call": 1, "do": "hold", "rank": 1}
+    folder = prepare(work, plan(hold, more=TWO, only=("peak",)))
+    holder = starting.start(folder)
+    held(work, "peak", 1)
+    pids = both_ranks(folder, "peak")
+    os.kill(holder.pid, signal.SIGKILL)
+    for pid in pids.values():
+        until(lambda pid=pid: not alive(pid), "a rank's end")
+    until(lambda: not is_live(folder), "the lock's death")
+    shown = snapshot(folder)
+    rows = {each["phase"]: each for each in shown["phases"]}
+    assert shown["state"] == "lost" and rows["first_step"]["verdict"] == "unchecked"
+    assert rows["backward"]["verdict"] == "pass" and codes(row(load_state(folder)[0], "load")) == []
