@@ -62,7 +62,7 @@ SHOTS = (
     Shot("examples-cut-120x36", "desk-short", keys=("2", "j")),
     Shot("memory-120x36", DEMO, keys=("3",)),
     Shot("batch-120x36", DEMO, keys=("4", "right", "right", "right", "right")),
-    Shot("runs-120x36", "desk", keys=("5",)),
+    Shot("runs-120x36", "desk", keys=("5", "j")),
     Shot("pilot-lost-120x36", "desk-lost"),
     Shot("sheet-120x36", DEMO, keys=("6",)),
 )
@@ -171,6 +171,9 @@ def main(arguments: list[str]) -> int:
     os.environ["XDG_CONFIG_HOME"] = os.devnull
     target = Path(arguments[0]).resolve() if arguments else TARGET
     target.mkdir(parents=True, exist_ok=True)
+    for old in target.glob("*.svg"):
+        if not arguments[1:] and old.stem not in {shot.name for shot in SHOTS}:
+            old.unlink()
     for shot in SHOTS:
         if arguments[1:] and shot.name not in arguments[1:]:
             continue

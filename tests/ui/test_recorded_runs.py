@@ -120,7 +120,7 @@ async def test_memory_room_unfolds_the_phase_that_sets_the_need() -> None:
 async def test_runs_room_lists_variants_below_their_parents() -> None:
     _, text = await svg_of(Shot("", "desk", 120, 36, ("5",)))
     lines = text.splitlines()
-    assert re.search(r"\d runs: \d finished, 1 failed, 1 stopped, 1 lost", lines[1])
+    assert re.search(r"\d runs: \d finished, 2 failed, 1 stopped, 1 lost", lines[1])
     names = [line[3:31] for line in lines[4:] if line[3:31].strip().startswith(("├", "└"))]
     assert len(names) == 3
     assert "batch.micro 4 → 8, batch.accumulation 2 → 1" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tui_pilot.store.state import Row
-from tui_pilot.text import duration
+from tui_pilot.text import duration, plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.parts import units
@@ -107,6 +107,18 @@ def reasons(row: Row) -> str:
     more = f" +{len(codes) - 1}" if len(codes) > 1 else ""
     again = f"attempt {row.attempt}" if row.attempt > 1 else ""
     return (codes[0] + more) if codes else again
+
+
+def short_reason(row: Row) -> str:
+    """``end token unsupervised in 351 rows, 2 more reasons``: the worst reason where its sentence is too long."""
+    named = [each for each in row.reasons if each.get("severity") != "note"]
+    if not named:
+        return "nothing found"
+    rows = (named[0].get("where") or {}).get("rows_count")
+    said = str(named[0].get("code", "")).replace("_", " ") + (
+        f" in {plural(rows, 'row')}" if isinstance(rows, int) else ""
+    )
+    return said + (f", {plural(len(named) - 1, 'more reason')}" if len(named) > 1 else "")
 
 
 def _cut_reasons(text: str, width: int) -> str:

@@ -52,7 +52,7 @@ def detail(row: Row, snapshot: Snapshot, width: int, full: bool) -> list[Line]:
     lines += parts(row, width)
     lines += _ran_on(row.inputs, width, full)
     lines += _known(row, width)
-    if not row.reasons and not row.running:
+    if not row.reasons:
         lines += flow("passes when", [ABOUT[row.phase][1]], width, "dim")
     if full and row.thresholds:
         lines.append((("thresholds", "dim"),))

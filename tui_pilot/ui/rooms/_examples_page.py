@@ -87,25 +87,13 @@ def reasons_of(row: Row, survey: Survey | None, rows: int) -> list[Found]:
     return out
 
 
-def short_reason(row: Row) -> str:
-    """``end token unsupervised in 351 rows, 2 more reasons``: the worst reason where its sentence is too long."""
-    named = [each for each in row.reasons if each.get("severity") != "note"]
-    if not named:
-        return "nothing found"
-    rows = (named[0].get("where") or {}).get("rows_count")
-    said = str(named[0].get("code", "")).replace("_", " ") + (
-        f" in {plural(rows, 'row')}" if isinstance(rows, int) else ""
-    )
-    return said + (f", {plural(len(named) - 1, 'more reason')}" if len(named) > 1 else "")
-
-
 def _rank(severity: Any) -> int:
     return ORDER.index(severity) if severity in ORDER else -1
 
 
 def left_width(width: int) -> int:
     """Cells of the left stack; the rest is for the tokens."""
-    return 39 if width < 160 else 48
+    return 41 if width < 160 else 50
 
 
 def token_width(page_width: int, one_pane: bool, beside_source: bool) -> int:
@@ -217,7 +205,7 @@ def _reason_line(page: Page, number: int, width: int, focused: bool) -> Line:
         (body, "text"),
         (paint.left(word, 7), role if each.verdict in ("fail", "warn", "unchecked") else "text"),
     )
-    return _reversed(paint.fit(spans, width)) if chosen and focused else spans
+    return paint.chosen(paint.fit(spans, width)) if chosen and focused else spans
 
 
 def row_lines(page: Page, width: int, height: int) -> list[Line]:
@@ -263,7 +251,7 @@ def _row_line(record: Record | None, chosen: bool, width: int, focused: bool) ->
     text += paint.right(count(record.get("tokens")), 8)
     text += paint.right(kept, 12) + paint.right(count(lost) if lost else "–", 7)
     spans: Line = ((text, "text"),)
-    return _reversed(paint.fit(spans, width)) if chosen and focused else spans
+    return paint.chosen(paint.fit(spans, width)) if chosen and focused else spans
 
 
 def fact_lines(page: Page, width: int, most: int) -> list[Line]:
@@ -399,7 +387,3 @@ def _compared(tokens: _tokens.TokenRow) -> str:
     if missing:
         return f"{missing} of {plural(len(tokens.supervised_text), 'trained-on text')} not in the source; see below"
     return "every trained-on text stands in the source; both below the tokens"
-
-
-def _reversed(content: Line) -> Line:
-    return tuple((text, role.split("+")[0] + "+reverse") for text, role in content)

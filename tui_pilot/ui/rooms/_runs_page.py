@@ -15,12 +15,13 @@ from tui_pilot.text import ago, duration, plural, rate, size
 from tui_pilot.text import loss as loss_text
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, units
+from tui_pilot.ui.parts import checklist, curve, units
 from tui_pilot.ui.parts.detail import flow
 from tui_pilot.ui.parts.headline import unix
 
 NESTED = ("variant", "trial")
 DETAIL_LINES = 13
+CURVE_LINES = 10
 STATES = {"finished": 0, "running": 1, "failed": 2, "diverged": 3, "stopped": 4, "lost": 5, "new": 6}
 
 
@@ -115,8 +116,21 @@ def draw(page: Page) -> list[Line]:
     )
     lines: list[Line] = [paint.rule(f"{plural(page.total, 'run')} in {page.root}", legend, page.width), _head(page)]
     lines += [_line(page, each, n + top == page.at) for n, each in enumerate(page.listed[top : top + shown])]
-    lines += [paint.EMPTY] * (page.height - len(lines) - len(below))
-    return [*lines, *below]
+    free = page.height - len(lines) - len(below)
+    drawn = _curve(page, free - 1) if page.listed else []
+    lines += [paint.EMPTY] * (free - len(drawn))
+    return [*lines, *drawn, *below]
+
+
+def _curve(page: Page, room: int) -> list[Line]:
+    """The selected run's losses where the list leaves room."""
+    state = page.listed[page.at].state
+    if room < 6 or page.narrow or not curve.finite(state.loss):
+        return []
+    chart = curve.chart(state.loss, page.width - 1, min(CURVE_LINES, room - 1))
+    name = short_id(page.listed[page.at].folder.id)
+    first, last = (loss_text(curve.finite(state.loss)[n][1]) for n in (0, -1))
+    return [paint.rule(f"{name}: loss, train, {first} to {last}", "all history, from its lowest", page.width), *chart]
 
 
 def _name_width(page: Page) -> int:

@@ -22,6 +22,7 @@ from tui_pilot.text import duration
 from tui_pilot.ui import paint
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.paint import Line
+from tui_pilot.ui.parts import checklist
 from tui_pilot.ui.room import Hint, Room
 from tui_pilot.ui.rooms import _examples_page as page_of
 from tui_pilot.ui.rooms import _tokens
@@ -120,7 +121,7 @@ class ExamplesRoom(Room):
             (f"examples: {word}", f"{role}+bold" if word == "FAIL" else role),
             ("   ", "text"),
         )
-        short = page_of.short_reason(row)
+        short = checklist.short_reason(row)
         head = paint.first_fitting(
             width - len(at_end) - 2,
             (*name, *state, (said, "text")),
