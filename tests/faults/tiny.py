@@ -3,7 +3,7 @@
 ``TINY_FAULTS`` in the environment, or ``options.faults`` of the plan, is a list of
 ``{"stage": "peak", "method": "loss", "call": 2, "do": "oom"}``: what to do in the n-th call (1 at first; absent: each)
 of a method in a stage (absent: any), on one rank (absent: any). ``hold`` writes ``held-<stage>.<rank>`` beside this
-file and waits for ``go``, so that a test knows where a process stands.
+file and waits for ``go``, so that a test knows where a process stands; ``fill`` fills the disk of the runs folder.
 """
 
 import json
@@ -26,6 +26,17 @@ CPU_TEXT = (
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
     "1073741824 bytes. Error code 12 (Cannot allocate memory)"
 )
+
+
+def fill(path: Path) -> None:
+    """Take every byte that the disk of a file has left."""
+    for piece in (1 << 16, 1 << 12, 1):
+        try:
+            with path.open("ab", buffering=0) as stream:
+                while stream.write(b"f" * piece) == piece:
+                    pass
+        except OSError:
+            pass
 
 
 class Net(nn.Module):
@@ -93,6 +104,8 @@ class Tiny(Task):
             raise RuntimeError(CPU_TEXT)
         if what == "crash":
             raise ValueError("planted")
+        if what == "fill":
+            fill(Path(sys.argv[1]).resolve().parents[1] / "filler")
         if what == "hold":
             (HERE / f"held-{self.name}").write_text(str(os.getpid()))
             while not (HERE / "go").exists():

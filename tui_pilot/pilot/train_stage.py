@@ -25,6 +25,9 @@ from tui_pilot.text import size
 
 PHASES = ("batch", "checkpoint", "export")
 MIN_TIMED = 2
+FULL_WORDS = ("No space left on device", "Disk quota exceeded")  # where a library wraps the system's error
+WRITER_WORDS = ("PytorchStreamWriter", "inline_container", "iostream error")
+LITTLE = 4 << 20
 
 
 class Train:
@@ -145,12 +148,12 @@ def save_twice(train: Train, current: Phase) -> None:
         with current.measure("second"):
             again = checkpoint.save(loop, root / "second", name)
         shutil.rmtree(root / "second", ignore_errors=True)
-    except OSError as error:
-        current.seen["error"] = disk_error(error, root, "checkpoint")
-        shutil.rmtree(root / "second", ignore_errors=True)
-        return
     except checkpoint.UnsafeState as error:
         current.seen["error"] = {"text": str(error), "unsafe": True, "key": error.key}
+        return
+    except Exception as error:
+        shutil.rmtree(root / "second", ignore_errors=True)
+        current.seen["error"] = disk_error(error, root, "checkpoint")
         return
     size_now = sum(entry["bytes"] for entry in saved.manifest["files"].values())
     train.sizes["checkpoint_bytes"] = size_now
@@ -190,16 +193,22 @@ def prune(context: Context, root: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def disk_error(error: OSError, where: Path, what: str) -> dict[str, Any]:
-    """A failed write in words; a full disk told apart."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+def disk_error(error: Exception, where: Path, what: str) -> dict[str, Any]:
+    """A failed write in words, a full disk told apart; an error of another kind is raised again."""
+    text = str(error)
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(word in text for word in FULL_WORDS)
     free = shutil.disk_usage(where if where.exists() else where.parent).free
+    # torch's own writer says only that it could not write.
+    full = full or (free < LITTLE and any(word in text for word in WRITER_WORDS))
+    if not full and not isinstance(error, OSError):
+        raise error
+    file = str(getattr(error, "filename", None) or where)
     text = (
         f"Disk full while the {what} was written to {where}: {size(free)} are free."
         if full
-        else f"The {what} could not be written to {error.filename or where}: {error.strerror or error}."
+        else f"The {what} could not be written to {file}: {getattr(error, 'strerror', None) or error}."
     )
-    return {"text": text, "full": full, "file": str(error.filename or where)}
+    return {"text": text, "full": full, "file": file}
 
 
 def write_artifact(train: Train, current: Phase) -> None:
@@ -208,7 +217,7 @@ def write_artifact(train: Train, current: Phase) -> None:
         raise PhaseBroken("batch")
     try:
         export(train.loop, current)
-    except OSError as error:
+    except Exception as error:
         current.seen = {"error": disk_error(error, train.context.run.artifact, "artifact")}
         current.verdict = judge("export", current.seen, train.context.plan)
         return
