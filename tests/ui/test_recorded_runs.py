@@ -5,18 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from make_screenshots import SHOTS, TARGET, Shot, svg_of
+from record_run import RECORDED
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
-
-from make_screenshots import SHOTS, TARGET, Shot, svg_of  # noqa: E402
-from record_run import RECORDED  # noqa: E402
-
-from tui_pilot.events.schema import PHASES  # noqa: E402
+from tui_pilot.events.schema import PHASES
 
 SIZES = ((80, 24), (120, 36), (200, 50))
 ROOMS = ("Pilot", "Examples", "Memory", "Batch", "Runs", "Sheet")

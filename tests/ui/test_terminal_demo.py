@@ -122,6 +122,7 @@ def test_the_demo_from_an_empty_folder_to_its_sheet(tmp_path: Path) -> None:
 
     # e writes the sheet beside the person, with everything above in it.
     screen.child.send("\x1b")
+    screen.read(1.0)  # apart from esc: together they would be alt+e
     screen.child.send("e")
     screen.until("fetch it: scp")
     (sheet,) = work.glob("sheet-*.md")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from record_run import RECORDED, copy_all
 from test_app import opened, screen, until
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from record_run import RECORDED, copy_all  # noqa: E402
-
-from tui_pilot.launch import start  # noqa: E402
-from tui_pilot.run_folder import RunFolder, all_runs  # noqa: E402
-from tui_pilot.ui.app import PilotApp  # noqa: E402
-from tui_pilot.ui.overlays import Picking  # noqa: E402
+from tui_pilot.launch import start
+from tui_pilot.run_folder import RunFolder, all_runs
+from tui_pilot.ui.app import PilotApp
+from tui_pilot.ui.overlays import Picking
 
 
 @pytest.fixture
@@ -52,7 +48,7 @@ async def test_a_variant_is_picked_and_run_as_a_child(desk: RunFolder) -> None:
         await pilot.press("r")
         await until(pilot, lambda: len(all_runs(runs)) == len(before) + 1, "the new run's folder")
         (made,) = (folder for folder in all_runs(runs) if folder.id not in before)
-        await until(pilot, lambda: made.run_file.exists(), "its facts")
+        await until(pilot, made.run_file.exists, "its facts")
         facts = made.read_json(made.run_file)
         assert (facts["kind"], facts["variant"], facts["parent"]) == ("variant", "micro-8", desk.id)
         assert facts["changed"]["batch.micro"] == [4, 8]
