@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
 
 
 def size(count: int | None, unknown: str = "NA") -> str:
@@ -104,3 +106,12 @@ def harmless(text: str, keep_newlines: bool = False) -> str:
 def cut(text: str, width: int, mark: str = "…") -> str:
     """At most ``width`` characters, the cut marked."""
     return text if len(text) <= width else text[: max(0, width - len(mark))] + mark
+
+
+def harmless_json(document: str) -> str:
+    """A JSON text without characters that a terminal may obey or a reader cannot see: the same document, escaped.
+
+    Controls below 0x20 are escaped by JSON itself; these are DEL, C1 controls, bidirectional and invisible marks,
+    separators and lone surrogates. Outside its strings JSON is ASCII, so every one of them stands in a string.
+    """
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)

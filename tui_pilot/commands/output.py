@@ -9,7 +9,7 @@ from typing import Any
 
 from tui_pilot.errors import PilotError, PlanErrors
 from tui_pilot.events.writer import plain
-from tui_pilot.text import harmless
+from tui_pilot.text import harmless, harmless_json
 from tui_pilot.version import VERSION
 
 SCHEMA = 1
@@ -18,7 +18,7 @@ SCHEMA = 1
 def write_json(document: Mapping[str, Any]) -> None:
     """One document; schema and version stand first."""
     whole = {"schema": SCHEMA, "tool": VERSION, **document}
-    sys.stdout.write(json.dumps(plain(whole), ensure_ascii=False, indent=1) + "\n")
+    sys.stdout.write(harmless_json(json.dumps(plain(whole), ensure_ascii=False, indent=1)) + "\n")
     sys.stdout.flush()
 
 

@@ -13,6 +13,34 @@ from tui_pilot.events.schema import KINDS
 
 Event = dict[str, Any]
 
+# What the fold relies on. A field of another shape is no event of ours, whatever its kind says.
+_WHOLE = ("rank", "attempt", "update", "pid")
+_TEXT = ("at", "phase", "stage", "verdict", "text", "started")
+_OBJECT = ("inputs", "thresholds", "parts", "metrics", "changed")
+_OBJECTS = ("reasons", "memory", "gpus", "removed")
+_NEEDS_NUMBER = ("rank", "attempt", "update")  # where they are given, they are never null
+
+
+def well_shaped(event: Event) -> bool:
+    """Whether the fields that readers count on have their types; fields nobody knows may be anything."""
+    for key in _WHOLE:
+        value = event.get(key)
+        if value is None and key in event and key in _NEEDS_NUMBER:
+            return False
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            return False
+    return (
+        isinstance(event.get("mono", 0.0), (int, float))
+        and all(isinstance(event.get(key), (str, type(None))) for key in _TEXT)
+        and all(isinstance(event.get(key), (dict, type(None))) for key in _OBJECT)
+        and all(_objects(event.get(key)) for key in _OBJECTS)
+        and all(isinstance(event.get(key), (int, float, str, type(None))) for key in ("loss", "lr", "duration_s"))
+    )
+
+
+def _objects(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(item, dict) for item in value))
+
 
 @dataclass
 class Tail:
@@ -28,8 +56,8 @@ class Tail:
     def poll(self, limit: int | None = None) -> list[Event]:
         """The events written since the last poll, in file order, at most ``limit`` bytes read.
 
-        A line without its newline is not an event yet. A line that is no JSON object is counted in ``broken``;
-        an event of an unknown kind is counted in ``unknown`` and left out.
+        A line without its newline is not an event yet. A line that is no JSON object, or whose fields have other
+        types, is counted in ``broken``; an event of an unknown kind is counted in ``unknown`` and left out.
         """
         try:
             with self.path.open("rb") as stream:
@@ -56,12 +84,12 @@ class Tail:
             event = json.loads(line)
             if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
                 raise ValueError("no event")
-            if not isinstance(event.get("mono", 0.0), (int, float)):
-                raise ValueError("no clock")
             if "payload" in event:
                 body = json.loads((self.path.parent / str(event["payload"])).read_bytes())
                 event = {**body, **event}
-        except (ValueError, OSError, RecursionError):
+            if not well_shaped(event):
+                raise ValueError("a field has another type")
+        except (ValueError, TypeError, OSError, RecursionError):
             self.broken += 1
             return None
         if event["kind"] not in KINDS:

@@ -13,10 +13,9 @@ from tui_pilot.errors import EXIT_PLAN_WRONG, RunFolderError
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.sheet.build import document
 from tui_pilot.sheet.markdown import render
+from tui_pilot.text import harmless_json
 
 FORMATS = ("md", "json")
-# What a terminal may obey or a reader cannot see: C1 controls, bidirectional marks, separators, lone surrogates.
-_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
 
 
 def write(folders: Sequence[RunFolder], target_dir: Path, format: str = "md") -> Path:
@@ -48,16 +47,11 @@ def text(found: Mapping[str, Any], format: str) -> str:
     if format == "md":
         return render(found)
     if format == "json":
-        return _UNSAFE.sub(_escaped, json.dumps(found, ensure_ascii=False, indent=1)) + "\n"
+        return harmless_json(json.dumps(found, ensure_ascii=False, indent=1)) + "\n"
     raise RunFolderError(
         f"The sheet has no format {format!r}.", f"Allowed: {', '.join(FORMATS)}.", key="format", value=format,
         exit_code=EXIT_PLAN_WRONG,
     )  # fmt: skip
-
-
-def _escaped(found: re.Match[str]) -> str:
-    # Outside its strings JSON is ASCII, so an escape is the same document.
-    return f"\\u{ord(found[0]):04x}"
 
 
 def file_name(found: Mapping[str, Any]) -> str:
