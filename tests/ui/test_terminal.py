@@ -196,3 +196,22 @@ def test_the_sample_file_gives_the_gpus_even_when_it_is_torn(tmp_path: Path) -> 
     tail.poll()
     (view,) = tail.views_and_reset()
     assert (view.used, view.peak) == (4, 7 if '"used"' in line[20:] else 5)
+
+
+def test_a_live_run_costs_a_slow_link_little(run: RunFolder) -> None:
+    terminal = opened(run)
+    terminal.read(2.0)
+    before = len(terminal.raw)
+    writer = Writer(run.events, "peak.rank0")
+    for done in range(6):  # what a second of training writes: progress and a part; the clock goes on meanwhile
+        writer.emit(
+            schema.PROGRESS, phase="steady_step", attempt=1, done=done, total=6, unit="updates", text=f"loss 1.{done}00"
+        )
+        writer.emit(
+            schema.PART, phase="steady_step", attempt=1, part="forward", duration_s=0.1, allocated_peak=done << 30
+        )
+        terminal.read(1.0)
+    writer.close()
+    assert 0 < len(terminal.raw) - before < 6 * 2048
+    terminal.child.send("q")
+    assert terminal.end() == 0

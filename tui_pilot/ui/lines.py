@@ -18,8 +18,6 @@ from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.theme import Look, look_of
 
-NEAR = 8
-
 
 class Lines(Widget):
     """Any number of lines, shown from ``top``. Lines longer than the widget are cut with ``…``, never wrapped."""
@@ -43,8 +41,9 @@ class Lines(Widget):
             new = self._line(y)
             old = self._shown.get(y)
             if new != old:
-                changed = [(0, width)] if old is None else _changed(old, new, width)
-                dirty += [Region(start, y, end - start, 1) for start, end in changed]
+                start, end = (0, width) if old is None else _changed(old, new, width)
+                if end > start:
+                    dirty.append(Region(start, y, end - start, 1))
         if dirty:
             self.refresh(*dirty)
 
@@ -88,20 +87,16 @@ class Lines(Widget):
         self.write(self.content)
 
 
-def _changed(old: Line, new: Line, width: int) -> list[tuple[int, int]]:
-    """The stretches of cells in which two lines differ, half-open; near ones are one: each costs a cursor move."""
+def _changed(old: Line, new: Line, width: int) -> tuple[int, int]:
+    """The stretch of cells from the first to the last difference, half-open.
+
+    One stretch a line: Textual sends a line from its beginning for every dirty stretch in it, so two cost twice.
+    """
     one, other = _cells(paint.fit(old, width)), _cells(paint.fit(new, width))
     if len(one) != len(other) or any(cell_len(text) != 1 for text, _ in (*one, *other)):
-        return [(0, width)]
-    found: list[tuple[int, int]] = []
-    for n, (a, b) in enumerate(zip(one, other, strict=True)):
-        if a == b:
-            continue
-        if found and n - found[-1][1] <= NEAR:
-            found[-1] = (found[-1][0], n + 1)
-        else:
-            found.append((n, n + 1))
-    return found
+        return 0, width
+    differing = [n for n, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+    return (differing[0], differing[-1] + 1) if differing else (0, 0)
 
 
 def _cells(content: Line) -> list[tuple[str, str]]:

@@ -41,7 +41,9 @@ def feed_line(event: Event, narrow: bool = False, began: float | None = None) ->
         if who == word or (who == "batch" and word == "update") or text.startswith("update "):
             who = "" if text else who
         if text.startswith(f"{word} "):
-            word = ""
+            word = took = ""
+        if word == "pass":
+            text = ""
         said = " ".join(part for part in (who, word, took, text) if part)
         return ((f"{at} ", "dim"), (said, role if role in ("fail", "warn") else "text"))
     return (

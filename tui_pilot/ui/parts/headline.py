@@ -10,7 +10,7 @@ from tui_pilot.run_folder import short_id
 from tui_pilot.text import ago, duration, plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line, Span
-from tui_pilot.ui.parts.checklist import is_lost, progress_text
+from tui_pilot.ui.parts.checklist import counted_text, is_lost, progress_text
 from tui_pilot.ui.snapshot import Snapshot
 
 QUIET_S = 10.0
@@ -122,7 +122,7 @@ def _running(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span
         place = f"resume test: {place}" if state.again else place
     else:
         place = f"{PHASES.index(row.phase) + 1}/{len(PHASES)} {row.phase}"
-        said = progress_text(row)
+        said = (counted_text(row) or progress_text(row)) if short else progress_text(row)
         place += f", {said}" if said else ""
     silent = snapshot.now_mono - state.last_mono if state.last_mono is not None else 0.0
     if QUIET_S <= silent < 1e6:
