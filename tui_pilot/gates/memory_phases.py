@@ -16,6 +16,8 @@ from tui_pilot.text import loss, plural, size
 Seen = Mapping[str, Any]
 GROWTH_SHARE = 0.002
 GROWTH_BYTES = 256 << 10
+LEAK, LEAK_HALF = 1e-5, 1e-2
+"""How far answers may move by arithmetic alone where nothing they see has changed: fp32, half precision."""
 
 
 def load(seen: Seen, plan: Plan) -> list[Reason]:
@@ -59,6 +61,7 @@ def forward(seen: Seen, plan: Plan) -> list[Reason]:
         bad = list(seen.get("bad_rows") or seen.get("row_ids") or ())
         text = f"The loss of the longest microbatch is {loss(seen.get('loss'))}, expected a finite number."
         reasons.append(reason("not_finite", text, {"rows": bad}))
+    reasons += _packing(seen.get("packing"))
     control = seen.get("control")
     if control and control.get("stored") is not None:
         stored, now = control["stored"], control["now"]
@@ -66,6 +69,24 @@ def forward(seen: Seen, plan: Plan) -> list[Reason]:
             text = f"The control batch's loss was {stored:.4f} when it was locked, now {now:.4f} (x{now / stored:.2g})."
             reasons.append(reason("control_loss_moved", text))
     return reasons
+
+
+def _packing(seen: Seen | None) -> list[Reason]:
+    """Documents of one row must not see each other: a change in the first may not move what follows it."""
+    if not seen:
+        return []
+    if seen.get("unknown"):
+        text = "data.packing is set, and the task does not say where documents lie in a row: see tasks/base.py."
+        return [reason("not_observed", text)]
+    limit = (LEAK_HALF if seen["half"] else LEAK) * seen["scale"]
+    if seen["moved"] <= limit:
+        return []
+    text = (
+        f"Row {seen['row']} holds {seen['documents']} documents: one id changed in the first moves the {seen['by']} of "
+        f"those after it by {seen['moved']:.2g}, expected at most {limit:.0e}."
+    )
+    where = {"row": seen["row"], "rows": seen["rows"], "position": seen["place"]}
+    return [reason("packed_documents_leak", text, where)]
 
 
 def backward(seen: Seen, plan: Plan) -> list[Reason]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tui_pilot.gates.content import Lost, Message, breaks_off, fold, squeeze
+from tui_pilot.gates.entities import entities
+
 IGNORE = -100
-_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Expected:
 
     ``ends`` are the ids that end a turn or a document, ``bos_counts`` the accepted numbers of leading BOS ids,
     ``roles`` the roles to train on (None: all), ``last_only`` whether only the last such turn is. ``classes`` is the
-    number of classes, 0 where rows carry no class.
+    number of classes, 0 where rows carry no class, and ``names`` their names. ``marker`` is the text by which the task
+    finds where its response begins.
     """
 
     ends: frozenset[int] = frozenset()
@@ -30,12 +32,18 @@ class Expected:
     last_only: bool = False
     max_length: int | None = None
     classes: int = 0
+    names: Sequence[str] = ()
     table: int | None = None
+    marker: str | None = None
 
 
 @dataclass
 class RowFacts:
-    """One row as the loss gets it (``ids``, ``labels``) and as it would be uncut (``full_*``)."""
+    """One row as the loss gets it (``ids``, ``labels``) and as it would be uncut (``full_*``).
+
+    ``messages`` are the roles of the file's conversation and ``conversation`` its messages; ``text`` is the uncut row
+    decoded. ``words`` are the row's labels by word, ``padding`` the labels that stand on padding after collating.
+    """
 
     row: Any
     split: str
@@ -48,6 +56,12 @@ class RowFacts:
     source: str | None = None
     supervised_text: str | None = None
     messages: Sequence[str] | None = None
+    conversation: Sequence[Message] | None = None
+    text: str | None = None
+    lost: Sequence[Lost] = ()
+    normalised: bool = False
+    words: Sequence[Any] | None = None
+    padding: int = 0
 
     @property
     def whole(self) -> Sequence[int]:
@@ -60,13 +74,17 @@ class RowFacts:
 
 @dataclass
 class RowReport:
-    """Counts of a row for the audit, and its faults as ``(code, detail)``."""
+    """Counts of a row for the audit, and its faults as ``(code, detail)``.
+
+    ``ends`` are the end tokens of the row from its first label on, and how many of them are supervised.
+    """
 
     tokens: int = 0
     length: int = 0
     supervised: int = 0
     lost: int = 0
     roles: dict[str, int] = field(default_factory=dict)
+    ends: tuple[int, int] = (0, 0)
     faults: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, code: str, **detail: Any) -> None:
@@ -92,9 +110,27 @@ def inspect(facts: RowFacts, expected: Expected) -> RowReport:
         _check_class(facts, expected, report, [facts.labels])
     if expected.table is not None and facts.ids and max(facts.ids) >= expected.table:
         report.add("id_out_of_table", id=max(facts.ids), table=expected.table)
+    _check_target(facts, expected, report)
+    if facts.padding:
+        report.add("padding_supervised", count=facts.padding)
+    return report
+
+
+def _check_target(facts: RowFacts, expected: Expected, report: RowReport) -> None:
+    """An answer without words teaches to stop at once; one that only calls tools has something to say."""
     if facts.source is not None and not facts.source.strip():
         report.add("empty_target")
-    return report
+        return
+    turns = [
+        turn
+        for turn, message in enumerate(facts.conversation or ())
+        if message.role in (expected.roles or ()) and not message.text.strip() and not message.calls
+    ]
+    last = max((turn for turn, each in enumerate(facts.conversation or ()) if each.role == "assistant"), default=None)
+    if expected.last_only:
+        turns = [turn for turn in turns if turn == last]
+    if turns:
+        report.add("empty_target", turn=turns[0])
 
 
 def _names_tokens(facts: RowFacts) -> bool:
@@ -105,8 +141,15 @@ def _names_tokens(facts: RowFacts) -> bool:
 def _check_class(facts: RowFacts, expected: Expected, report: RowReport, labels: Sequence[Any]) -> None:
     if facts.cut:
         report.add("input_truncated", lost=len(facts.whole) - len(facts.ids), of=len(facts.whole))
+    _check_cap(facts, expected, report)
     if not expected.classes:
         return
+    if labels and not report.supervised and isinstance(facts.labels, (list, tuple)):
+        report.add("no_supervised_token", before_cut=0, tokens=report.tokens)
+    if facts.words is not None and not facts.cut:
+        have, due = entities(labels, expected.names), entities(facts.words, expected.names)
+        if have != due:
+            report.add("entities_inflated" if have > due else "entities_lost", seen=have, expected=due)
     for label in labels:
         if label == IGNORE:
             continue
@@ -130,13 +173,10 @@ def _check_tokens(facts: RowFacts, expected: Expected, report: RowReport) -> Non
     full_supervised = len(supervised_places(full_labels)) if facts.cut else report.supervised
     report.lost = max(0, full_supervised - report.supervised)
     if not places:
-        report.add("no_supervised_token", before_cut=full_supervised, tokens=report.tokens)
+        report.add("no_supervised_token", before_cut=full_supervised, tokens=report.tokens, **_marker(facts, expected))
     elif report.lost:
         report.add("response_truncated", lost=report.lost, of=full_supervised)
-    if facts.cut and expected.max_length is not None and len(facts.ids) < expected.max_length:
-        report.add(
-            "length_cap", effective=len(facts.ids), planned=expected.max_length, lost=len(facts.whole) - len(facts.ids)
-        )
+    _check_cap(facts, expected, report)
     if len(facts.labels) != len(facts.ids):
         report.add("span_shifted", labels=len(facts.labels), ids=len(facts.ids), shift=None)
     shift = _shift(facts.ids, facts.labels, places)
@@ -146,6 +186,28 @@ def _check_tokens(facts: RowFacts, expected: Expected, report: RowReport) -> Non
     _check_end(facts, expected, report, places, shift)
     _check_roles(facts, expected, report, places)
     _check_text(facts, report)
+
+
+def _marker(facts: RowFacts, expected: Expected) -> dict[str, Any]:
+    """How often the response marker stands in the row's text, where the task names it."""
+    if expected.marker is None:
+        return {}
+    return {"marker": expected.marker, "in_text": None if facts.text is None else facts.text.count(expected.marker)}
+
+
+def _check_cap(facts: RowFacts, expected: Expected, report: RowReport) -> None:
+    """A length in force that is not the planned one: told from the uncut row, or from an answer that breaks off."""
+    length, planned = len(facts.ids), expected.max_length
+    if planned is not None and length > planned:
+        report.add("length_cap", effective=length, planned=planned, lost=0)
+    elif facts.cut and planned is not None and length < planned:
+        report.add("length_cap", effective=length, planned=planned, lost=len(facts.whole) - length)
+    elif (
+        not facts.cut and facts.source is not None and facts.text is not None and (planned is None or length < planned)
+    ):
+        rest = breaks_off(facts.source, facts.text)
+        if rest is not None:
+            report.add("length_cap", effective=length, planned=planned, lost=None, characters=rest)
 
 
 def _shift(ids: Sequence[int], labels: Sequence[int], places: Sequence[int]) -> int:
@@ -172,15 +234,21 @@ def _check_bos(facts: RowFacts, expected: Expected, report: RowReport) -> None:
 
 
 def _check_end(facts: RowFacts, expected: Expected, report: RowReport, places: Sequence[int], shift: int) -> None:
-    if not expected.ends or facts.cut or not places or shift:
+    if not expected.ends or facts.cut or shift:
+        return
+    # a label at place 0 never counts in a shifted loss, but it shows that the row was meant to be trained on
+    places = places or [place for place in range(len(facts.labels[:1])) if facts.labels[place] != IGNORE]
+    if not places:
         return
     spans = trained_spans(facts.spans, expected)
+    ends = [place for place, token in enumerate(facts.ids) if token in expected.ends and place >= places[0]]
+    report.ends = (len(ends), sum(1 for place in ends if facts.labels[place : place + 1] not in ([], [IGNORE])))
     if spans is None:
         ids = list(facts.ids)
         while ids and expected.pad is not None and ids[-1] == expected.pad and ids[-1] not in expected.ends:
             ids.pop()
         if not any(token in expected.ends for token in ids[places[0] :]):
-            report.add("missing_end_token")
+            _no_end(facts, expected, report)
         elif not any(facts.labels[place] in expected.ends for place in places):
             report.add("end_token_unsupervised")
         return
@@ -192,11 +260,20 @@ def _check_end(facts: RowFacts, expected: Expected, report: RowReport, places: S
         if not labelled:
             continue
         if not inside:
-            report.add("missing_end_token", turn=turn)
+            _no_end(facts, expected, report, turn=turn)
             return
         if all(facts.labels[place] == IGNORE for place in inside):
             report.add("end_token_unsupervised", turn=turn)
             return
+
+
+def _no_end(facts: RowFacts, expected: Expected, report: RowReport, **turn: int) -> None:
+    """A row as long as the plan allows, of a task that cannot be asked for it uncut, was cut: that is another fault."""
+    if len(facts.ids) == expected.max_length and facts.full_ids is None:
+        report.lost = 1
+        report.add("response_truncated", lost=1, of=report.supervised + 1)
+    elif not any(code == "length_cap" for code, _ in report.faults):
+        report.add("missing_end_token", **turn)
 
 
 def trained_spans(
@@ -229,30 +306,48 @@ def _check_roles(facts: RowFacts, expected: Expected, report: RowReport, places:
     if counts.get("template"):
         report.add("template_token_supervised", count=counts["template"])
     have = {role_at[place][1] for place in places if place in role_at}
-    silent = [span[3] for span in wanted if span[3] not in have and not (facts.cut and span[1] >= len(facts.ids))]
+    # a turn that is place 0 alone has no token before it that could predict it
+    silent = [
+        span[3]
+        for span in wanted
+        if span[3] not in have and span[1] > 1 and not (facts.cut and span[1] >= len(facts.ids))
+    ]
     if silent and have:
         report.add("turn_unsupervised", turn=silent[0], turns=silent, of=len(wanted))
-    if facts.messages is not None:
-        seen = Counter(span[2] for span in (facts.full_spans or facts.spans))
-        missing = {role: (n, seen.get(role, 0)) for role, n in Counter(facts.messages).items() if seen.get(role, 0) < n}
-        if missing:
-            report.add("message_lost", roles={role: list(pair) for role, pair in missing.items()})
+    _check_messages(facts, report)
 
 
-def squeeze(text: str) -> str:
-    """Text without any white space, for comparing what templates re-space."""
-    return _SPACE.sub("", text)
+def _check_messages(facts: RowFacts, report: RowReport) -> None:
+    """Messages of the file that have no span; turns after the last answer may be left out, nothing is learned there."""
+    if facts.messages is None or facts.spans is None:
+        return
+    seen = Counter(role for role, _ in {(span[2], span[3]) for span in (facts.full_spans or facts.spans)})
+    listed = list(facts.messages)
+    while listed and listed[-1] != "assistant" and "assistant" in listed:
+        listed.pop()
+    whole, due = Counter(facts.messages), Counter(listed)
+    missing = {role: [whole[role], seen.get(role, 0)] for role, count in due.items() if seen.get(role, 0) < count}
+    if missing:
+        report.add("message_lost", roles=missing)
 
 
 def _check_text(facts: RowFacts, report: RowReport) -> None:
-    if facts.source is None or facts.supervised_text is None or not report.supervised:
+    if facts.lost:
+        first = facts.lost[0]
+        more = {"turns": [each.turn for each in facts.lost]} if len(facts.lost) > 1 else {}
+        detail = {"turn": first.turn, "role": first.role, "characters": first.characters, "of": first.of}
+        report.add("content_lost", **detail, piece=first.piece, **more)
+    elif facts.normalised:
+        report.add("text_normalised")
+    capped = any(code == "length_cap" for code, _ in report.faults)
+    if facts.source is None or facts.supervised_text is None or not report.supervised or facts.lost or capped:
         return
     source, seen = squeeze(facts.source), squeeze(facts.supervised_text)
-    if source == seen or not source:
+    if not source or facts.cut or report.lost or source in seen:
         return
-    if facts.cut or report.lost:
-        return
-    if source in seen:
+    if fold(source) in fold(seen):
+        if not facts.normalised:
+            report.add("text_normalised")
         return
     kept = _common(source, seen)
     report.add("content_lost", characters=len(source) - kept, of=len(source))

@@ -10,19 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tui_pilot.errors import DataError
+from tui_pilot.gates.content import pile_up
 from tui_pilot.gates.rows import Expected, RowFacts, RowReport, inspect
 from tui_pilot.gates.verdict import LIST_LIMIT
+from tui_pilot.pilot.audit_problems import broken_rows, class_tables, duplicate_ids, task_problems
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.pairs import report_pair, sides_of
 from tui_pilot.pilot.phase import Phase
-from tui_pilot.pilot.row_view import histogram, padding_share, plain_list, quantile, row_view
+from tui_pilot.pilot.row_facts import Collated, FactsOf, ends_open, is_own, marker_of
+from tui_pilot.pilot.row_view import histogram, padding_share, quantile, row_view
 from tui_pilot.pilot.rows import Split
-from tui_pilot.tasks.base import IGNORE, NotDefined, Task, defines, encode, takes_max_length
+from tui_pilot.pilot.source_rows import SourceCheck
+from tui_pilot.tasks.base import Example, NotDefined, Task, defines, encode, takes_max_length
 from tui_pilot.text import plural
 
 SPLITS = ("train", "validation")
 KEPT_PER_REASON = 100
 SAMPLED = 60
-MOST_BROKEN = 20
 LABEL_CODES = ("label_out_of_range", "loss_mismatch")
 
 
@@ -42,6 +46,7 @@ def look(current: Phase) -> None:
         current.seen |= {"rows": 0, "broken": True, "problems": problems}
         return
     auditor.problems += problems
+    auditor.compare_with_files(context)
     for name in SPLITS:
         if broken[name]:
             continue
@@ -56,6 +61,8 @@ def look(current: Phase) -> None:
         "max_length": context.plan.data.max_length,
         "train_on": context.plan.data.train_on,
         "longest": max(auditor.lengths, default=None),
+        "longest_row": auditor.longest_row,
+        "median_length": quantile(sorted(auditor.lengths), 0.5),
     }
     context.facts("examples", auditor.summary())
 
@@ -81,9 +88,11 @@ def expectations(task: Task) -> Expected:
         pad=special.get("pad"),
         roles=roles,
         last_only=plan.data.train_on == "last_assistant",
-        max_length=plan.data.max_length if takes_max_length(task) else None,
+        max_length=plan.data.max_length,
         classes=len(task.class_names()),
+        names=tuple(map(str, task.class_names())),
         table=special.get("table"),
+        marker=marker_of(task),
     )
 
 
@@ -113,9 +122,13 @@ class Auditor:
         self.classes: Counter[Any] = Counter()
         self.problems: list[dict[str, Any]] = []
         self.kept = 0
-        self._source = defines(task, "source_text")
-        self._decode = defines(task, "decode")
-        self._spans = defines(task, "spans")
+        self.pairs = 0
+        self.open_ends = 0
+        self.longest_row: Any = None
+        self._top = -1
+        self.ends = [0, 0]
+        self.facts_of = FactsOf(task, self.expected)
+        self.check: SourceCheck | None = None
         self._unit = defines(task, "unit")
         folder = context.run.examples
         (folder / "rows").mkdir(parents=True, exist_ok=True)
@@ -125,32 +138,53 @@ class Auditor:
 
     def audit(self, split: Split, current: Phase) -> None:
         """Every row of a split."""
-        total = len(split)
-        if len(split.place) < total:
-            self.problems.append(duplicate_ids(split))
-        for number in range(total):
-            current.at = {"rows": [split.ids[number]], "split": split.name}
-            if number % 500 == 0:
-                current.progress(number, total, "rows", split.name)
-            self.row(split, number, split.records[number])
+        total, micro = len(split), max(1, self.task.plan.batch.micro)
+        twice = duplicate_ids(split)
+        self.problems += [twice] if twice else []
+        for start in range(0, total, micro):
+            numbers = range(start, min(start + micro, total))
+            records = [split.records[number] for number in numbers]
+            examples: list[Example] = []
+            for number, record in zip(numbers, records, strict=True):
+                current.at = {"rows": [split.ids[number]], "split": split.name}
+                if number % 500 == 0:
+                    current.progress(number, total, "rows", split.name)
+                examples.append(encode(self.task, record))
+            current.at = {"rows": [split.ids[number] for number in numbers], "split": split.name}
+            collated = self.facts_of.collated(examples)
+            for number, record, example, inside in zip(numbers, records, examples, collated, strict=True):
+                current.at = {"rows": [split.ids[number]], "split": split.name}
+                self.row(split, number, record, example, inside)
         current.progress(total, total, "rows", split.name)
 
-    def row(self, split: Split, number: int, record: Any) -> None:
-        """One row: encode as for the loss and uncut, inspect, write its record."""
+    def compare_with_files(self, context: Context) -> None:
+        """Look at a person's own loader beside the plan's files; ours are read by the same reader."""
+        if is_own(self.task, "records"):
+            self.check = SourceCheck(self.task.plan, {name: len(split_of(context, name)) for name in (*SPLITS, "test")})
+
+    def row(self, split: Split, number: int, record: Any, example: Example, collated: Collated | None) -> None:
+        """One row, as the loss gets it and uncut: inspect, write its record."""
         row = split.ids[number]
-        example = encode(self.task, record)
         full = example
         if takes_max_length(self.task) and self.task.plan.data.max_length is not None:
             full = self.task.encode(record, max_length=None)
-        if "chosen" in example:
-            report = self._pair(row, split, example, full)
-            facts = None
+        source = self.check.source_of(split.name, number, record) if self.check else None
+        if self.check:
+            self.check.look(row, split.name, record, source)
+        facts = None
+        if sides_of(example) is not None:
+            self.pairs += 1
+            report = report_pair(row, split.name, example, full, self.expected)
         else:
-            facts = self._facts(row, split.name, record, example, full)
+            facts = self.facts_of(row, split.name, record, source, example, full, collated)
             report = inspect(facts, self.expected)
+            self.open_ends += ends_open(source or record)
         self.rows += 1
         self.supervised_rows += bool(report.supervised)
+        if report.length > self._top:
+            self._top, self.longest_row = report.length, row
         self.lengths.append(report.length)
+        self.ends = [self.ends[0] + bool(report.ends[0]), self.ends[1] + bool(report.ends[1])]
         if split.name == "train":
             self.train_lengths.append(report.length)
             self.train_supervised.append(report.supervised)
@@ -162,51 +196,6 @@ class Auditor:
         if facts is not None and (report.faults or self.kept < SAMPLED):
             self._keep(split, number, row, record, facts, report)
 
-    def _facts(
-        self, row: Any, split: str, record: Any, example: Mapping[str, Any], full: Mapping[str, Any]
-    ) -> RowFacts:
-        ids, labels = plain_list(example["input_ids"]), plain_list(example["labels"])
-        facts = RowFacts(row, split, ids, labels)
-        if full is not example:
-            facts.full_ids = plain_list(full["input_ids"])
-            facts.full_labels = plain_list(full["labels"])
-        if self._spans:
-            facts.spans = [tuple(span) for span in self.task.spans(record, dict(example))]  # type: ignore[misc]
-            if facts.cut:
-                facts.full_spans = [tuple(span) for span in self.task.spans(record, dict(full))]  # type: ignore[misc]
-            messages = record.get("messages") if isinstance(record, Mapping) else None
-            if isinstance(messages, (list, tuple)) and all(isinstance(message, Mapping) for message in messages):
-                facts.messages = [str(message.get("role")) for message in messages]
-        if self._source:
-            facts.source = self.task.source_text(record)
-            if self._decode and isinstance(labels, list):
-                facts.supervised_text = self._supervised_text(facts)
-        return facts
-
-    def _supervised_text(self, facts: RowFacts) -> str:
-        ends = self.expected.ends
-        runs: list[str] = []
-        run: list[int] = []
-        for label in [*facts.labels, IGNORE]:
-            if label != IGNORE and label not in ends:
-                run.append(label)
-            elif run:
-                runs.append(self.task.decode(run))
-                run = []
-        return "".join(runs)
-
-    def _pair(self, row: Any, split: Split, example: Mapping[str, Any], full: Mapping[str, Any]) -> RowReport:
-        sides = {name: plain_list(example[name]["input_ids"]) for name in ("chosen", "rejected")}
-        counts = {name: _supervised(example[name]) for name in sides}
-        report = RowReport(length=max(map(len, sides.values())), supervised=min(counts.values()))
-        report.tokens = max(len(plain_list(full[name]["input_ids"])) for name in sides)
-        if sides["chosen"] == sides["rejected"]:
-            report.add("pair_identical")
-        for name, count in counts.items():
-            if not count:
-                report.add("pair_side_empty", side=name)
-        return report
-
     def _count(self, code: str, detail: dict[str, Any], row: Any, split: str) -> None:
         fault = self.faults.setdefault(code, Fault(first=detail, split=split))
         fault.count += 1
@@ -215,6 +204,8 @@ class Auditor:
         for key, value in detail.items():
             if isinstance(value, int) and not isinstance(value, bool):
                 fault.sums[key] += value
+            elif isinstance(value, Mapping):
+                fault.sums.update({name: each for name, each in value.items() if isinstance(each, int)})
 
     def _write(self, split: Split, number: int, row: Any, record: Any, report: RowReport) -> None:
         line: dict[str, Any] = {
@@ -256,7 +247,7 @@ class Auditor:
     def seen(self, context: Context) -> dict[str, Any]:
         """The observation that the gate judges."""
         faults: dict[str, Any] = {}
-        problems = [*self.problems, *task_problems(self.task)]
+        problems = [*self.problems, *task_problems(self.task), *class_tables(self.task), *self._of_the_set()]
         told = {problem["code"] for problem in problems}
         for code, fault in self.faults.items():
             if code in told and code in LABEL_CODES:
@@ -272,10 +263,10 @@ class Auditor:
             if fault.count > LIST_LIMIT:
                 faults[code]["file"] = str(context.run.examples / "audit.jsonl")
         unchecked = []
-        tokens = not self.classes
-        if tokens and not self._spans and self.task.plan.data.train_on != "all":
+        tokens = not self.classes and not self.expected.classes and self.pairs < self.rows
+        if tokens and not self.facts_of.spans and self.task.plan.data.train_on != "all":
             unchecked.append("The task gives no spans: whether only the planned roles are trained was not looked at.")
-        if tokens and not self.expected.ends and "chosen" not in self.faults:
+        if tokens and not self.expected.ends:
             unchecked.append("The task names no end token: whether it is trained on was not looked at.")
         return {
             "rows": self.rows if self.train_lengths else 0,
@@ -283,7 +274,35 @@ class Auditor:
             "faults": faults,
             "unchecked": unchecked,
             "problems": problems,
+            "ends": self.ends,
         }
+
+    def _of_the_set(self) -> list[dict[str, Any]]:
+        """What only all rows together show."""
+        found = list(self.check.problems()) if self.check else []
+        if self.open_ends:
+            text = f"{plural(self.open_ends, 'conversation')} go on after the last answer: context without a label."
+            found.append({"code": "file_note", "text": text})
+        found += self._hidden_cap()
+        return found
+
+    def _hidden_cap(self) -> list[dict[str, Any]]:
+        """One odd length at which many different rows end, where nothing else tells a cut."""
+        planned = self.task.plan.data.max_length
+        if "length_cap" in self.faults or self.expected.classes or not self.expected.ends:
+            return []
+        found = pile_up(Counter(self.train_lengths))
+        open_rows = self.faults.get("missing_end_token", Fault()).count
+        if found is None or found[0] == planned or open_rows + self._unsupervised() < found[1]:
+            return []
+        text = (
+            f"{found[1]:,} of {len(self.train_lengths):,} rows of train end at exactly {found[0]:,} tokens without an "
+            f"end token, and data.max_length is {planned or 'not set'}: something cuts them."
+        )
+        return [{"code": "length_cap", "text": text, "where": {"split": "train"}}]
+
+    def _unsupervised(self) -> int:
+        return self.faults.get("no_supervised_token", Fault()).count
 
     def summary(self) -> dict[str, Any]:
         """The ``examples`` object of ``check --json``."""
@@ -315,61 +334,3 @@ class Auditor:
                 {"id": number, "name": name, "count": self.classes.get(number, 0)} for number, name in enumerate(names)
             ],
         }
-
-
-def duplicate_ids(split: Split) -> dict[str, Any]:
-    """Names that more than one row of a split carries."""
-    counts = Counter(split.ids)
-    twice = [row for row, count in counts.items() if count > 1]
-    text = (
-        f"{plural(len(twice), 'row id')} of {split.name} on more than one row, first {twice[0]}; expected one row each."
-    )
-    return {"code": "duplicate_ids", "text": text, "where": {"rows": twice, "split": split.name}}
-
-
-def broken_rows(task: Task, split: str) -> list[dict[str, Any]]:
-    """Rows of the split's file that cannot be read, all of them, by file and line; the rest is then not looked at."""
-    faults = getattr(task, "faults", None)
-    errors = list(faults(split)) if callable(faults) else []
-    found = [
-        {
-            "code": "broken_line",
-            "text": str(error),
-            "where": {key: value for key, value in (("file", error.file), ("line", error.line)) if value},
-        }
-        for error in errors[:MOST_BROKEN]
-    ]
-    if len(errors) > MOST_BROKEN:
-        text = f"{len(errors):,} rows of {split} cannot be read; the first {MOST_BROKEN} are named."
-        found.append({"code": "broken_line", "text": text, "where": {"split": split}})
-    return found
-
-
-def task_problems(task: Task) -> list[dict[str, Any]]:
-    """What a task found itself while it read its files: label tables that disagree, notes of the reader."""
-    found: list[dict[str, Any]] = []
-    labels = getattr(task, "label_problems", None)
-    if callable(labels):
-        grouped: dict[str, list[dict[str, Any]]] = {}
-        for problem in labels():
-            grouped.setdefault(problem["code"], []).append(problem)
-        for code, group in grouped.items():
-            rows = [problem.get("row") for problem in group if problem.get("row") is not None]
-            where = {"rows": rows, "rows_count": len(rows)} if rows else {}
-            more = f" And {plural(len(group) - 1, 'row')} more." if len(group) > 1 else ""
-            text = group[0]["text"].rstrip(".") + "." + more
-            found.append({"code": code, "text": text, "where": where, "severity": group[0].get("severity")})
-    notes = getattr(task, "file_notes", None)
-    if callable(notes):
-        said: set[str] = set()
-        for note in notes():
-            # Rows held out of the training file come with the same notes once more.
-            if note["text"] in said:
-                continue
-            said.add(note["text"])
-            found.append({"code": "file_note", "text": note["text"], "where": note.get("where") or {}})
-    return found
-
-
-def _supervised(side: Mapping[str, Any]) -> int:
-    return sum(1 for label in plain_list(side["labels"])[1:] if label != IGNORE)

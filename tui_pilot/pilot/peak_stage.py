@@ -10,12 +10,13 @@ import torch
 from tui_pilot.gates.codes import reason
 from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import changing, hashes, one_hash, weights_hash
-from tui_pilot.pilot import control, evaluation
+from tui_pilot.pilot import control, evaluation, packing
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.lengths import longest
 from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
 from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
+from tui_pilot.pilot.row_facts import is_own
 from tui_pilot.pilot.rows import Microbatch, chunks, shape_of
 from tui_pilot.pilot.trainable_set import is_adapter, trainable_facts
 
@@ -125,6 +126,10 @@ def forward(peak: Peak, current: Phase) -> None:
     if locked is not None and locked["now"] is not None:
         current.seen["control"] = locked
         current.inputs["control_loss"], current.inputs["control_loss_locked"] = locked["now"], locked["stored"]
+    packed = packing.probe(loop, peak.window) if is_own(loop.task) else None
+    if packed is not None:
+        current.seen["packing"] = packed
+        current.inputs["packed_documents"] = packed.get("documents")
     loop.model.train()
     with current.measure():
         peak.loss = loop.forward(micro)

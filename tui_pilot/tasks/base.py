@@ -35,6 +35,9 @@ class Task:
     For classification ``labels`` is one class id per row.
     """
 
+    response_marker: str | Sequence[int] | None = None
+    """What the task looks for to find where a response begins, text or ids: named where it is not found."""
+
     _links: Parents | None = None
 
     def __init__(self, plan: Plan) -> None:
@@ -67,7 +70,13 @@ class Task:
         raise NotDefined("source_text")
 
     def encode(self, record: Record, max_length: int | None = None) -> Example:
-        """One example: ``input_ids`` and ``labels`` lists, more keys as the model needs. None: untruncated."""
+        """One example: ``input_ids`` and ``labels`` lists, more keys as the model needs. None: untruncated.
+
+        A row of several documents says where they lie, in the example or the batch: ``documents`` (one number per
+        token), ``seq_lens``, ``cu_seqlens``, ``position_ids`` that begin again at 0, or spans whose turns do. Only then
+        can the forward phase tell whether a document sees the one before it. A preference pair is ``chosen`` and
+        ``rejected``, each with ``input_ids`` and ``labels``, or keys like ``chosen_input_ids``.
+        """
         raise NotDefined("encode")
 
     def spans(self, record: Record, example: Example) -> Sequence[Span]:
