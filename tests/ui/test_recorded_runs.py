@@ -77,7 +77,7 @@ async def test_a_live_run_says_where_it_is() -> None:
     shot = next(each for each in SHOTS if each.upto is not None)
     _, text = await svg_of(shot)
     lines = text.splitlines()
-    assert "► RUNNING   10/15 batch, update 4 of 6" in lines[1]
+    assert "► RUNNING   10/15 batch, update 4 of 6, loss 4.686 " in lines[1]
     assert any(line.startswith(">► batch       running") and "update 4 of 6" in line for line in lines)
     assert "following the run" in text and "batch so far, live" in text
     assert lines[-1].startswith(" s stop")
@@ -112,12 +112,12 @@ async def test_memory_room_unfolds_the_phase_that_sets_the_need() -> None:
 
 
 async def test_runs_room_lists_variants_below_their_parents() -> None:
-    _, text = await svg_of(Shot("", "desk", 120, 36, ("5",)))
+    _, text = await svg_of(Shot("", "desk", 120, 36, ("5", "j")))
     lines = text.splitlines()
     assert re.search(r"\d runs: \d finished, 2 failed, 1 stopped, 1 lost", lines[1])
     names = [line[3:31] for line in lines[4:] if line[3:31].strip().startswith(("├", "└"))]
     assert len(names) == 3
-    assert "batch.micro 4 → 8, batch.accumulation 2 → 1" in text
+    assert "changed     from desk-ebbd:   batch.micro 4 → 8   batch.accumulation 2 → 1" in text
     assert "phases      ✓✓✓" in text
 
 

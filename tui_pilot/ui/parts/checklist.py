@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tui_pilot.store.state import Row
-from tui_pilot.text import duration, plural
+from tui_pilot.text import duration, loss, plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.parts import units
 from tui_pilot.ui.parts.phases import SHORT
 from tui_pilot.ui.snapshot import Snapshot
 
+_LOSS = re.compile(r"\bloss (\d+\.\d{4,})")
 MARKS = {"pass": "p", "warn": "w", "fail": "f"}
 
 
@@ -143,7 +145,13 @@ def counted_text(row: Row) -> str:
 
 def progress_text(row: Row) -> str:
     """``update 3 of 5, loss 4.686``: what is counted, then what the phase says of itself."""
-    return ", ".join(part for part in (counted_text(row), str((row.progress or {}).get("text") or "")) if part)
+    return ", ".join(part for part in (counted_text(row), said_text(row)) if part)
+
+
+def said_text(row: Row) -> str:
+    """What the phase says of itself now; losses with three decimals, as everywhere."""
+    text = str((row.progress or {}).get("text") or "")
+    return _LOSS.sub(lambda found: f"loss {loss(float(found[1]))}", text)
 
 
 def is_lost(row: Row) -> bool:

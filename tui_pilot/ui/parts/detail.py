@@ -101,7 +101,7 @@ def _running(row: Row, width: int) -> list[Line]:
     lines: list[Line] = []
     progress = row.progress or {}
     done, total = progress.get("done"), progress.get("total")
-    counted, said = checklist.counted_text(row), str(progress.get("text") or "")
+    counted, said = checklist.counted_text(row), checklist.said_text(row)
     if isinstance(done, (int, float)) and isinstance(total, (int, float)) and total > 0:
         cells = max(8, min(24, width - len(counted) - 10))
         bar = paint.bar(done / total, cells).ljust(cells)

@@ -57,6 +57,7 @@ def value_text(key: str, value: Any, full: bool = False) -> str:
     text = str(value)
     if not text.strip():
         return f"(blank, {plural(len(text), 'character')})" if text else "(empty)"
+    text = text if full else " ".join(text.split())
     return text if full or len(text) <= SHORT_TEXT else f"{text[: SHORT_TEXT - 1].rstrip()}…"
 
 

@@ -128,7 +128,7 @@ def _running(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span
     if QUIET_S <= silent < 1e6:
         place = place.split(",")[0] + f", no event for {silent:.0f} s, {'' if short else 'process '}alive"
     if state.queued:
-        place += f"   {state.queued}"
+        place += f"   resume test {state.queued.split(':', maxsplit=1)[0]}"
     elapsed = max(0.0, snapshot.now_mono - state.started_mono) if state.started_mono is not None else None
     began = unix(state.again)
     if began is not None:  # a resume test of an ended run: its own time, not the run's age
