@@ -16,6 +16,8 @@ from typing import Any
 _SPACE = re.compile(r"\s+")
 CLEAR_START = 8
 """Characters of an answer that must stand at a text's end before it counts as broken off there and not as chance."""
+LONGEST_HEAD = 4000
+"""Characters before a gap that are looked at: more only cost time, for a number that shows where a piece is gone."""
 
 SPEAKERS = {
     "human": "user",
@@ -117,8 +119,14 @@ def lost_messages(
 
 def _lost(turn: int, message: Message, seen: str) -> Lost:
     text = message.text
-    head = longest(len(text), lambda size: text[:size] in seen)
-    tail = longest(len(text) - head, lambda size: text[len(text) - size :] in seen)
+    tail = longest(len(text), lambda size: text[len(text) - size :] in seen)
+    if tail:
+        # what is gone lay between two pieces that touch now
+        before = seen[: seen.rfind(text[len(text) - tail :])]
+        sizes = range(min(len(text) - tail, len(before), LONGEST_HEAD), 0, -1)
+        head = next((size for size in sizes if before.endswith(text[:size])), 0)
+    else:
+        head = longest(len(text), lambda size: text[:size] in seen)
     gone = text[head : len(text) - tail]
     return Lost(turn, message.role, max(1, len(gone)), len(text), gone[:40])
 
@@ -164,7 +172,7 @@ def pile_up(lengths: Mapping[int, int]) -> tuple[int, int] | None:
     if len(lengths) < 4:
         return None
     top = max(lengths)
-    count, total = lengths[top], sum(lengths.values())
+    count = lengths[top]
     near = [lengths[each] for each in lengths if 0.75 * top <= each < top]
     ordinary = sum(near) / max(1.0, 0.25 * top)
-    return (top, count) if count >= 5 and count >= 10 * ordinary and count <= total / 2 and near else None
+    return (top, count) if count >= 5 and count >= 10 * ordinary and near else None
