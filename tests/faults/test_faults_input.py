@@ -197,14 +197,13 @@ class Bomb:
 def test_pickled_weights_are_refused_with_advice_and_never_loaded(lab: Lab) -> None:
     hugging_face_folder(lab.folder / "model", "pickle")
     lab.prepare(PLAN.format(task="classification", rest="model: {path: model}"), GOOD)
-    state = ran(lab, "data", "overfit", "peak")
+    state = ran(lab, "data", "peak")
     found = reason_of(row(state, "stack"), "unsafe_model_file")
     assert row(state, "stack").verdict == "fail" and found["where"]["file"] == "pytorch_model.bin"
     assert "safetensors" in found["advice"]
-    for phase in ("overfit", "load"):
-        said = row(state, phase).reasons[0]
-        assert row(state, phase).verdict == "fail" and "pytorch_model.bin" in said["text"], said
-        assert said["code"] == "unsafe_model_file" and "safetensors" in said["advice"]
+    said = row(state, "load").reasons[0]
+    assert row(state, "load").verdict == "fail" and "pytorch_model.bin" in said["text"], said
+    assert said["code"] == "unsafe_model_file" and "safetensors" in said["advice"]
     assert {row(state, phase).verdict for phase in PHASES_OF["peak"][1:]} == {"not_run"}
     assert not (lab.folder / "model" / "went-off").exists(), "the pickle was opened"
 

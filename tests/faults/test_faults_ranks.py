@@ -66,19 +66,14 @@ def test_rank_killed_by_signal_9_is_named(work: Path, rank: int) -> None:
     assert not any(alive(each) for each in pids.values()) and not is_live(folder)
 
 
-@pytest.mark.parametrize(("do", "code"), [("oom", "oom"), ("crash", "crash")])
-def test_fault_of_one_rank_is_what_the_row_says(work: Path, do: str, code: str) -> None:
-    fault = {"stage": "peak", "method": "loss", "call": 3, "do": do, "rank": 1}
+def test_fault_of_one_rank_is_what_the_row_says(work: Path) -> None:
+    fault = {"stage": "peak", "method": "loss", "call": 3, "do": "oom", "rank": 1}
     folder = prepare(work, plan(fault, more=TWO, only=("peak",)))
     state = finish(folder)
     found = row(state, "steady_step")
     first = found.reasons[0]
-    assert found.verdict == "fail" and first["code"] == code and first["where"]["rank"] == 1, describe(folder)
-    assert len(first["where"]["rows"]) == 2
-    if do == "crash":
-        assert "planted" in first["text"] and first["where"]["file"] == str(work / "tiny.py")
-    else:
-        assert first["where"]["asked_bytes"] == 2 << 30
+    assert found.verdict == "fail" and codes(found) == ["oom"] and first["where"]["rank"] == 1, describe(folder)
+    assert len(first["where"]["rows"]) == 2 and first["where"]["asked_bytes"] == 2 << 30
     assert {verdicts(state)[phase] for phase in ("load", "forward", "backward", "first_step")} == {"pass"}
     assert verdicts(state)["evaluate"] == "not_run" and state.state == "failed"
 

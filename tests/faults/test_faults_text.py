@@ -11,17 +11,24 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from fault_runs import TINY, describe, finish, plan, prepare, row, verdicts
+from fault_runs import TINY, fake_choice, finish, plan, prepare, row, verdicts
 from lab import codes
 
+from tui_pilot.launch import start as starting
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.store.view import load_state, snapshot
 
+if TYPE_CHECKING:
+    from lab import Lab
+
 HOSTILE = (
-    "[/x] [INST] [bold red]x[/] {curly} %s %d \x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]52;c;cHduZWQ=\x1b\\ \x1bP+q\x1b\\ "
-    "\x00 \x07 \x08 \x0b \x0c \r \x7f \x80 \x9b31m \x9d0;x\x9c \u200e \u202e reversed \u2066 \u2069 \u2028 \u2029 \ufeff"
+    "[/x] [INST] [bold red]x[/] {curly} %s %d "
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]52;c;cHduZWQ=\x1b\\ \x1bP+q\x1b\\ "
+    "\x00 \x07 \x08 \x0b \x0c \r \x7f "
+    "\x80 \x9b31m \x9d0;x\x9c \u200e \u202e reversed \u2066 \u2069 \u2028 \u2029 \ufeff"
 )
 OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -75,6 +82,8 @@ def test_hostile_rows_labels_and_names_reach_no_terminal(work: Path) -> None:
 
 
 RAISING = """\
+import os
+
 from tiny import Tiny
 
 HOSTILE = {hostile!r}
@@ -83,35 +92,42 @@ HOSTILE = {hostile!r}
 class Mine(Tiny):
     def loss(self, *args):
         print(HOSTILE, flush=True)
-        raise {what}
+        {what}
 """
 
 
-@pytest.mark.parametrize("what", ["ValueError(HOSTILE)", "__import__('os')._exit(7)"])
-def test_hostile_words_of_a_crash_reach_no_terminal(work: Path, what: str) -> None:
-    text = RAISING.format(hostile=HOSTILE, what="").replace("raise ", f"raise {what}" if "Value" in what else what)
-    folder = prepare(work, plan(task="mine.py:Mine", only=("overfit",)), {"mine.py": text})
+def task_that(what: str) -> str:
+    return RAISING.format(hostile=HOSTILE, what=what)
+
+
+def shown_harmlessly(folder: RunFolder) -> None:
+    assert_harmless(command("show", str(folder.path), folder=folder.path))
+    assert_harmless(command("show", str(folder.path), "--json", folder=folder.path))
+
+
+def test_hostile_words_of_an_exception_reach_no_terminal(lab: Lab) -> None:
+    folder = lab.prepare(
+        plan(task="mine.py:Mine"), {"tiny.py": TINY, "mine.py": task_that("raise ValueError(HOSTILE)")}
+    )
+    assert codes(row(lab.stage("overfit"), "overfit")) == ["crash"]
+    shown_harmlessly(folder)
+
+
+def test_hostile_last_words_of_a_log_reach_no_terminal(work: Path) -> None:
+    folder = prepare(work, plan(task="mine.py:Mine", only=("overfit",)), {"mine.py": task_that("os._exit(7)")})
     state = finish(folder)
-    assert codes(row(state, "overfit")) == ["crash"], describe(folder)
-    assert_harmless(command("show", str(folder.path), folder=work))
-    assert_harmless(command("show", str(folder.path), "--json", folder=work))
+    assert codes(row(state, "overfit")) == ["crash"] and "exit code 7" in row(state, "overfit").reasons[0]["text"]
+    shown_harmlessly(folder)
 
 
 @pytest.fixture(scope="module")
 def ended_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """One real run of two stages, ended."""
-    import sys as system
-
-    from fault_runs import fake_choice
-
-    from tui_pilot.launch import start as starting
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(starting, "choose", fake_choice)
         patch.setenv("OMP_NUM_THREADS", "1")
-        folder = prepare(tmp_path_factory.mktemp("ended"), plan(only=("overfit", "train")), {"tiny.py": TINY})
+        folder = prepare(tmp_path_factory.mktemp("ended"), plan(only=("train",)))
         finish(folder)
-    assert system.executable
     return folder
 
 
