@@ -30,13 +30,17 @@ def test_marks_notes_and_decision_stand_beside_the_verdict(runs: Path) -> None:
     assert caught.value.code == "note_required"
     control.mark(folder, "splits", "pass", "known and wanted")
     control.note(folder, "first look")
-    control.note(folder, "on the stack", "stack")
+    control.note(folder, "on the splits", "splits")
     control.decide(folder, "defer", "ask again")
     shown = snapshot(folder)
     rows = {row["phase"]: row for row in shown["phases"]}
     assert rows["splits"]["verdict"] == "fail" and rows["splits"]["mark"] == "pass"
-    assert rows["splits"]["note"] == "known and wanted" and rows["stack"]["note"] == "on the stack"
-    assert shown["notes"][0]["text"] == "first look" and shown["decision"]["decision"] == "defer"
+    assert rows["splits"]["note"] == "known and wanted", "a note on a phase never takes the place of the mark's own"
+    assert [(note.get("phase"), note["text"]) for note in shown["notes"]] == [
+        (None, "first look"),
+        ("splits", "on the splits"),
+    ]
+    assert shown["decision"]["decision"] == "defer"
     assert shown["exit_code"] == 1, "a mark changes no exit code"
     control.mark(folder, "splits", None)
     assert {row["phase"]: row for row in snapshot(folder)["phases"]}["splits"]["mark"] is None
