@@ -356,7 +356,8 @@ def test_1_14_by_the_built_in_task_and_a_template_that_strips(
     tiny: Any = pytest.importorskip("tiny_llm")
     strip = (
         "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
-        "{{ message['content'] if loop.last else message['content'].split('</think>')[-1] }}{{ '<|im_end|>\n' }}{% endfor %}"
+        "{{ message['content'] if loop.last else message['content'].split('</think>')[-1] }}"
+        "{{ '<|im_end|>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     )
     model = tiny.write_model(tmp_path_factory.mktemp("strip"), tiny.tokenizer(strip))
