@@ -17,7 +17,8 @@ from tui_pilot.events.reader import Reader
 from tui_pilot.launch.start import prepare
 from tui_pilot.plan.load import load
 from tui_pilot.run_folder import RunFolder
-from tui_pilot.store.state import Row, RunState, fold
+from tui_pilot.store.fold import fold
+from tui_pilot.store.state import Row, RunState
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

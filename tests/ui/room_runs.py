@@ -16,7 +16,8 @@ from tui_pilot.plan.document import to_document
 from tui_pilot.plan.load import LoadedPlan
 from tui_pilot.plan.model import Batch, Budget, Data, Launch, Optimizer, Plan
 from tui_pilot.run_folder import RunFolder
-from tui_pilot.store.state import RunState, fold
+from tui_pilot.store.fold import fold
+from tui_pilot.store.state import RunState
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.room import Room
 from tui_pilot.ui.snapshot import Snapshot

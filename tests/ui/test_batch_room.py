@@ -9,7 +9,8 @@ from room_runs import PLAN, RoomApp, examples_state, loaded, settled
 
 from tui_pilot.plan.batch import answer, question_of
 from tui_pilot.plan.model import Batch, Budget, Launch, Plan
-from tui_pilot.store.state import RunState, fold
+from tui_pilot.store.fold import fold
+from tui_pilot.store.state import RunState
 from tui_pilot.ui import paint
 from tui_pilot.ui.rooms import _batch_sides
 from tui_pilot.ui.rooms.batch import BatchRoom

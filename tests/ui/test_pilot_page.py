@@ -13,7 +13,8 @@ from rich.color import Color
 from tui_pilot.events.reader import Reader
 from tui_pilot.plan.load import default_demo
 from tui_pilot.run_folder import RunFolder
-from tui_pilot.store.state import Row, fold
+from tui_pilot.store.fold import fold
+from tui_pilot.store.state import Row
 from tui_pilot.store.view import as_seen
 from tui_pilot.ui import actions, paint
 from tui_pilot.ui.parts import checklist, curve, gpu, happenings

@@ -10,7 +10,7 @@ from room_runs import HOSTILE, RoomApp, loaded, reason, settled, whole_run
 
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.sheet.write import write
-from tui_pilot.store.state import fold
+from tui_pilot.store.fold import fold
 from tui_pilot.store.view import see
 from tui_pilot.ui import paint
 from tui_pilot.ui.rooms.sheet import SheetRoom

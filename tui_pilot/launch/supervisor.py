@@ -31,7 +31,7 @@ from tui_pilot.launch.stage_process import StageProcess, kill_ranks, source_pref
 from tui_pilot.plan.model import from_json
 from tui_pilot.run_folder import RunFolder, beat, drop_lock, take_lock
 from tui_pilot.store.files import has_checkpoint
-from tui_pilot.store.state import fold
+from tui_pilot.store.fold import fold
 from tui_pilot.store.view import as_seen
 
 BEAT_S = 1.0

@@ -20,8 +20,9 @@ from tui_pilot.events.reader import Reader
 from tui_pilot.events.schema import PHASES, PHASES_OF
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.run_folder import RunFolder, is_live
+from tui_pilot.store.fold import reduce
 from tui_pilot.store.memory import binding_phase, with_devices
-from tui_pilot.store.state import Row, RunState, reduce
+from tui_pilot.store.state import Row, RunState
 from tui_pilot.version import VERSION
 
 SCHEMA = 1

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tui_pilot.errors import PilotError
 from tui_pilot.events.reader import Reader
 from tui_pilot.run_folder import RunFolder, beat, drop_lock, is_live, read_lock, take_lock
-from tui_pilot.store.state import RunState, fold
+from tui_pilot.store.fold import fold
+from tui_pilot.store.state import RunState
 from tui_pilot.store.view import as_seen
 from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.gpu_readings import NvmlWatch, SampleTail, stale, with_history
