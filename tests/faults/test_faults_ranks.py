@@ -6,14 +6,18 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from fault_runs import TINY, alive, describe, ended, finish, held, plan, prepare, row, until, verdicts
 from lab import codes, reason_of
 
 from tui_pilot.events.schema import PHASES_OF
 from tui_pilot.launch import start as starting
 from tui_pilot.run_folder import RunFolder, is_live
+from tui_pilot.store.fold import fold
 from tui_pilot.store.view import load_state, snapshot
 
+OOM = {"code": "oom", "severity": "fail", "text": "Out of memory."}
+CRASH = {"code": "crash", "severity": "fail", "text": "Connection closed by peer."}
 TWO = "launch: {processes: 2, strategy: ddp}\n"
 ODD = TINY.replace("rows[:18]", "rows[:17]").replace("rows[18:]", "rows[17:]")
 
@@ -91,3 +95,18 @@ def test_supervisor_killed_takes_every_rank_along(work: Path) -> None:
     rows = {each["phase"]: each for each in shown["phases"]}
     assert shown["state"] == "lost" and rows["first_step"]["verdict"] == "unchecked"
     assert rows["backward"]["verdict"] == "pass" and codes(row(load_state(folder)[0], "load")) == []
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (1, 0, 2)])
+def test_ranks_reach_a_phase_in_any_order_and_the_fault_stays(order: tuple[int, ...]) -> None:
+    head = {"phase": "steady_step", "attempt": 1, "at": "2026-01-01T00:00:00.000Z", "mono": 1.0}
+    events = [
+        {"kind": "phase_started", "rank": 0, **head},
+        {"kind": "phase_started", "rank": 1, **head},
+        {"kind": "phase_ended", "rank": 1, "verdict": "fail", "reasons": [OOM], "memory": [{"rank": 1}], **head},
+    ]
+    found = row(fold([events[place] for place in order]), "steady_step")
+    assert found.verdict == "fail" and codes(found) == ["oom"]
+    echo = {"kind": "phase_ended", "rank": 0, "verdict": "fail", "reasons": [CRASH], "memory": [{"rank": 0}], **head}
+    both = row(fold([*(events[place] for place in order), echo]), "steady_step")
+    assert codes(both) == ["oom", "crash"] and [one["rank"] for one in both.memory] == [0, 1]

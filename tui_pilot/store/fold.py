@@ -114,6 +114,8 @@ def _phase_started(state: RunState, event: Event) -> RunState:
         return state
     row = state.row(event["phase"])
     attempt = event.get("attempt", 1)
+    if row.verdict == "fail" and row.attempt == attempt and row.memory and all(one.get("rank") for one in row.memory):
+        return state  # another rank was here first and failed: rank 0 only comes to the same phase
     attempts = row.attempts
     if row.verdict not in (None, "running") and row.attempt and attempt > row.attempt:
         attempts = (*attempts, _attempt(row))
