@@ -71,3 +71,20 @@ def lab(lab: Lab, warm: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(lab, "stage", stage)
     return lab
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny model folders by what their tokenizer and template do about a beginning; ``bare`` has no template."""
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[pilot]'")
+    import tiny_llm as tiny
+
+    folder = tmp_path_factory.mktemp("models")
+    tokenizers = {
+        "chat": tiny.tokenizer(),
+        "bare": tiny.tokenizer(None),
+        "bos": tiny.tokenizer(tiny.NO_BOS, "<s>", writes_bos=True),
+        "none": tiny.tokenizer(tiny.NO_BOS, None),
+        "twice": tiny.tokenizer(tiny.BOS_FIRST, "<s>", writes_bos=True),
+    }
+    return {name: tiny.write_model(folder / name, each) for name, each in tokenizers.items()}

@@ -95,19 +95,6 @@ def test_1_02_a_cut_by_a_task_that_cannot_be_asked_for_the_whole_is_a_cut(lab: L
 
 
 # -- 1.04, 1.05 with a real tokenizer -------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Model folders: a BOS that plain text gets and the template does not write; and a tokenizer without BOS."""
-    tiny: Any = pytest.importorskip("tiny_llm")
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[pilot]'")
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        "bos": tiny.write_model(folder / "bos", tiny.tokenizer(tiny.NO_BOS, "<s>", writes_bos=True)),
-        "none": tiny.write_model(folder / "none", tiny.tokenizer(tiny.NO_BOS.replace("bos_token", "''"), None)),
-        "twice": tiny.write_model(folder / "twice", tiny.tokenizer(tiny.BOS_FIRST, "<s>", writes_bos=True)),
-    }
-
-
 RENDERED = """
 from tui_pilot.tasks.sft import SftTask
 

@@ -122,10 +122,15 @@ def test_ids_that_the_file_no_longer_has(lab: Lab) -> None:
     code = HEAD + """
 class Cached(Words):
     def records(self, split):
-        return [{"id": f"old{n}", "text": f"line {n}"} for n in range(4)] if split == "train" else []
+        return [{"id": f"{%r}{n}", "text": %r + str(n)} for n in range(2, 6)] if split == "train" else []
 """  # fmt: skip
-    found = reason_of(examine(lab, "Cached", TEXTS, code=code, data="train_on: all"), "stale_cache")
-    assert "4 rows of 4 carry an id that the file does not have, first old0" in found["text"]
+    row = examine(lab, "Cached", TEXTS, code=code % ("r", "line "), data="train_on: all")
+    found = reason_of(row, "stale_cache")
+    assert "1 row of 4 carry an id that the file does not have, first r5" in found["text"]
+    row = examine(lab, "Cached", TEXTS, code=code % ("old", "before "), data="train_on: all")
+    assert "4 rows of 4 carry an id" in reason_of(row, "stale_cache")["text"]
+    row = examine(lab, "Cached", TEXTS, code=code % ("mine", "line "), data="train_on: all")
+    assert "stale_cache" not in codes(row)
 
 
 def test_texts_that_a_task_rewrites_on_purpose_pass(lab: Lab) -> None:
@@ -254,8 +259,8 @@ def test_1_17_packing_inside_the_collator(lab: Lab) -> None:
 
 
 # -- 1.19 ------------------------------------------------------------------------------------------------------------
-SHARED = [{"conversations": [{"from": who, "value": text} for who, text in
-           (("system", "Be kind."), ("human", "One?"), ("gpt", "First."), ("human", "Two?"), ("gpt", "Second."))]}]  # fmt: skip
+TURNS = (("system", "Be kind."), ("human", "One?"), ("gpt", "First."), ("human", "Two?"), ("gpt", "Second."))
+SHARED = [{"conversations": [{"from": who, "value": text} for who, text in TURNS]}]
 CONVERTER = HEAD + """
 ROLES = {"human": "user", "gpt": "assistant"%s}
 
@@ -390,12 +395,12 @@ def test_1_22_a_pair_that_is_equal_in_the_file(lab: Lab) -> None:
 
 
 LONGER = PAIRS.replace(
-    "        cut = {name: side(record[\"prompt\"], record[name], max_length) for name in (\"chosen\", \"rejected\")}\n",
-    "        both = [record[\"chosen\"], record[\"rejected\"]]\n"
-    "        # the cut leaves room for the longer answer: a negative end takes from the other's tail\n"
-    "        keep = None if max_length is None else max_length - max(map(len, both))\n"
-    "        cut = {name: side(record[\"prompt\"], record[name][:keep], None) for name in (\"chosen\", \"rejected\")}\n",
-)  # fmt: skip
+    "        cut = {",
+    """        both = [record["chosen"], record["rejected"]]
+        # room is left for the longer answer: an end below 0 takes from the other's tail
+        keep = None if max_length is None else max_length - max(map(len, both))
+        cut = {""",
+).replace("record[name], max_length)", "record[name][:keep], None)")
 
 
 def test_1_23_the_shorter_answer_is_cut_to_nothing(lab: Lab) -> None:

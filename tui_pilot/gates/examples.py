@@ -151,7 +151,9 @@ _SENTENCES: dict[str, Any] = {
     "label_out_of_range": lambda first: f"label {first['value']} is no class id of 0 to {first['classes'] - 1}.",
     "loss_mismatch": lambda first: f"label {first['value']!r} is no class id.",
     "empty_target": lambda first: (
-        (f"turn {first['turn']}: " if "turn" in first else "") + "no target, the answer is empty or blank."
+        (f"turn {first['turn']}: " if "turn" in first else "")
+        + first.get("side", "no target, the answer")
+        + " is empty or blank."
     ),
     "padding_supervised": lambda first: f"{first['count']} labels stand on padding, expected 0.",
     "pair_identical": _identical,

@@ -202,10 +202,10 @@ def _check_cap(facts: RowFacts, expected: Expected, report: RowReport) -> None:
         report.add("length_cap", effective=length, planned=planned, lost=0)
     elif facts.cut and planned is not None and length < planned:
         report.add("length_cap", effective=length, planned=planned, lost=len(facts.whole) - length)
-    elif (
-        not facts.cut and facts.source is not None and facts.text is not None and (planned is None or length < planned)
-    ):
-        rest = breaks_off(facts.source, facts.text)
+    elif not facts.cut and facts.source is not None and facts.text is not None and length != planned:
+        closed = any(token in expected.ends for token in facts.ids[-4:])
+        whole = squeeze(facts.source) in squeeze(facts.supervised_text or "")
+        rest = None if closed or whole else breaks_off(facts.source, facts.text)
         if rest is not None:
             report.add("length_cap", effective=length, planned=planned, lost=None, characters=rest)
 

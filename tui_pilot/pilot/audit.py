@@ -160,7 +160,7 @@ class Auditor:
     def compare_with_files(self, context: Context) -> None:
         """Look at a person's own loader beside the plan's files; ours are read by the same reader."""
         if is_own(self.task, "records"):
-            self.check = SourceCheck(self.task.plan, {name: len(split_of(context, name)) for name in (*SPLITS, "test")})
+            self.check = SourceCheck(self.task.plan, {name: split_of(context, name) for name in (*SPLITS, "test")})
 
     def row(self, split: Split, number: int, record: Any, example: Example, collated: Collated | None) -> None:
         """One row, as the loss gets it and uncut: inspect, write its record."""
@@ -174,7 +174,7 @@ class Auditor:
         facts = None
         if sides_of(example) is not None:
             self.pairs += 1
-            report = report_pair(row, split.name, example, full, self.expected)
+            report = report_pair(row, split.name, record, example, full, self.expected)
         else:
             facts = self.facts_of(row, split.name, record, source, example, full, collated)
             report = inspect(facts, self.expected)

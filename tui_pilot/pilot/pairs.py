@@ -28,7 +28,7 @@ def sides_of(example: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
 
 
 def report_pair(
-    row: Any, split: str, example: Mapping[str, Any], full: Mapping[str, Any], expected: Expected
+    row: Any, split: str, record: Any, example: Mapping[str, Any], full: Mapping[str, Any], expected: Expected
 ) -> RowReport:
     """Counts of the pair (the longer side, the fewer supervised tokens) and its faults."""
     sides, whole = sides_of(example), sides_of(full)
@@ -51,6 +51,9 @@ def report_pair(
             for code, detail in inspect(facts, plain).faults:
                 if code not in told and code not in ("no_supervised_token", "response_truncated"):
                     report.add(code, **detail, side=side)
+    blank = next((side for side in SIDES if _blank(record, side)), None)
+    if blank is not None:
+        report.add("empty_target", side=blank)
     report.supervised = min(counts.values())
     if sides["chosen"] == sides["rejected"]:
         report.add("pair_identical", in_file=whole["chosen"] == whole["rejected"])
@@ -60,6 +63,16 @@ def report_pair(
     if None not in prompts and prompts[0] != prompts[1]:
         report.add("pair_prompts_differ")
     return report
+
+
+def _blank(record: Any, side: str) -> bool:
+    """Whether a side of the file's pair has no words: a text, or a list of messages whose last one is the answer."""
+    value = record.get(side) if isinstance(record, Mapping) else None
+    if isinstance(value, list) and value and all(isinstance(turn, Mapping) for turn in value):
+        if value[-1].get("tool_calls"):
+            return False
+        value = value[-1].get("content") or ""
+    return isinstance(value, str) and not value.strip()
 
 
 def _supervised(side: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
 """The rows of the plan's files beside the records of a person's own task: what its loader made, changed or left out.
 
 Only files whose rows can be found again are looked at: JSONL, a JSON array, CSV and TSV. A record finds its row by the
-line it names, by its number where both sides have as many, or by its id.
+line it names, by its id, or by its number where both sides have as many rows and plainly stand in the same order.
 """
 
 from __future__ import annotations
@@ -13,13 +13,36 @@ from typing import Any
 
 from tui_pilot.errors import DataError
 from tui_pilot.gates.source_rows import Differences, blank, compare, missing
+from tui_pilot.pilot.rows import Split
 from tui_pilot.plan.model import Plan
 from tui_pilot.tasks.formats.table import LINE
 from tui_pilot.tasks.units import plain
 from tui_pilot.text import plural
 
 SPLITS = ("train", "validation", "test")
+ORDER_LOOKED_AT = 100
+"""Rows by which it is told whether records stand in the file's order, or come from the file at all."""
 TABLES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+
+
+def texts_of(value: Any) -> list[str]:
+    """Every text inside a record, however deep; keys that begin with ``_`` belong to readers."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for key, each in value.items() if not str(key).startswith("_") for text in texts_of(each)]
+    return [text for each in value for text in texts_of(each)] if isinstance(value, (list, tuple)) else []
+
+
+def longest_text(record: Any) -> str:
+    """The text that tells a row best from others."""
+    return max(texts_of(record), key=len, default="")
+
+
+def resembles(record: Any, source: Any, other: Any) -> bool | None:
+    """Whether a record holds the longest text that its row has and another row has not; None: nothing tells them."""
+    told = max(set(texts_of(source)) - set(texts_of(other)), key=len, default="")
+    return any(told in text for text in texts_of(record)) if told else None
 
 
 class SourceFile:
@@ -97,13 +120,17 @@ def _open(path: Path, plan: Plan) -> SourceFile | None:
 class SourceCheck:
     """Goes along the audit of an own task and counts what its records have against their rows in the file."""
 
-    def __init__(self, plan: Plan, sizes: Mapping[str, int]) -> None:
-        self.plan, self.sizes = plan, dict(sizes)
+    def __init__(self, plan: Plan, splits: Mapping[str, Split]) -> None:
+        self.plan, self.splits = plan, splits
+        self.sizes = {name: len(split) for name, split in splits.items()}
+        self.in_order: dict[str, bool] = {}
         self.files = {split: source for split in SPLITS if (source := open_source(plan, split)) is not None}
         self.compared = 0
         self.rows: dict[str, list[tuple[str, Any, Differences]]] = {}
         self.lines_seen: dict[str, set[int]] = {split: set() for split in self.files}
         self.strange: list[Any] = []
+        self.strange_texts: list[str] = []
+        self.known = 0
         self.empty: Counter[str] = Counter()
         self.empty_rows: dict[str, list[Any]] = {}
         self.counts: Counter[str] = Counter()
@@ -124,16 +151,26 @@ class SourceCheck:
         line = record.get(LINE)
         if isinstance(line, int):
             place = file.lines.get(line)
-        elif split in self.files and self.sizes.get(split) == len(file.rows):
-            place = number
-        elif record.get("id") is not None:
+        elif record.get("id") is not None and file.ids:
             place = file.ids.get(plain(record["id"]) or "")
+        elif split in self.files and self.sizes.get(split) == len(file.rows) and self._ordered(split, file):
+            place = number
         row = None if place is None else file.row(place)
         if row is None or place is None:
             return None
         self.lines_seen.setdefault("train" if split not in self.files else split, set()).add(place)
         named = {key: row[str(name)] for key, name in self.plan.data.columns.items() if str(name) in row}
         return {**row, **named}
+
+    def _ordered(self, split: str, file: SourceFile) -> bool:
+        """Whether the first records are the first rows of the file, told by the longest text of each."""
+        if split not in self.in_order:
+            records = self.splits[split].records
+            numbers = range(min(ORDER_LOOKED_AT, len(records)))
+            told = [resembles(records[number], file.row(number), file.row(number - 1)) for number in numbers if number]
+            told = [each for each in told if each is not None]
+            self.in_order[split] = told.count(True) >= 0.8 * len(told)
+        return self.in_order[split]
 
     def look(self, row: Any, split: str, record: Any, source: Mapping[str, Any] | None) -> None:
         """Compare one record; rows that plainly are another row are passed over."""
@@ -145,10 +182,11 @@ class SourceCheck:
             name = plain(record.get("id"))
             if name is not None and file.ids and name not in file.ids:
                 self.strange.append(row)
+                self.strange_texts += [longest_text(record)] if len(self.strange_texts) < ORDER_LOOKED_AT else []
+            elif name is not None and file.ids:
+                self.known += 1
             return
         found = compare(record, source)
-        if found.changed and not found.equal:
-            return
         self.compared += 1
         for kind in ("invented", "nulls", "emptied", "lost", "changed"):
             if getattr(found, kind):
@@ -249,7 +287,7 @@ class SourceCheck:
         """Rows that the file does not hold as it is now. When most rows differ, the task changes texts on purpose."""
         total = self.compared + len(self.strange)
         changed = self.counts["changed"]
-        if self.strange:
+        if self.strange and (self.compared or not self._from_the_file()):
             text = (
                 f"{plural(len(self.strange), 'row')} of {total:,} carry an id that the file does not have, first "
                 f"{self.strange[0]}: they come from another state of it, such as a cache."
@@ -264,6 +302,19 @@ class SourceCheck:
         )
         where = {**self._where("changed", split, rows), "key": first.changed[0]}
         return {"code": "stale_cache", "text": text, "where": where}
+
+    def _from_the_file(self) -> bool:
+        """Whether rows whose ids the task made itself have their texts from the file all the same."""
+        texts = [text for text in self.strange_texts if len(text) >= 3]
+        middles = {text[len(text) // 3 : len(text) - len(text) // 3] for text in texts}
+        wanted = set(middles)
+        for file in self.files.values():
+            for place in range(len(file.rows)):
+                said = "\0".join(texts_of(file.row(place)))
+                wanted -= {middle for middle in wanted if middle in said}
+                if len(wanted) <= len(middles) // 2:
+                    return True
+        return not middles
 
     def _left_out(self) -> list[dict[str, Any]]:
         """Rows of a file that no split yields."""
