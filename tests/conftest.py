@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from lab import DemoRun, Lab, pilot_tui
 
 from tui_pilot.run_folder import RunFolder
+
+# Tiny models gain nothing from a second thread and lose much where another process has that core.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
