@@ -16,7 +16,7 @@ import torch
 from tui_pilot.errors import PilotError
 from tui_pilot.events import schema
 from tui_pilot.events.writer import utc_now
-from tui_pilot.gates import judge
+from tui_pilot.gates import judge, ways_out
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason, Verdict
 from tui_pilot.observe.memory import Window, joined
@@ -253,7 +253,8 @@ def _out_of_memory(current: Phase, error: BaseException) -> Reason:
     if rows:
         sentence += f"; row{'s' if len(rows) > 1 else ''} {listed}, {at.get('shape')} {at.get('dtype', '')}".rstrip()
     _keep_traceback(current, error)
-    return reason("oom", sentence + ".", where=where)
+    ways = ways_out.ways_out(context.plan, current.name)
+    return reason("oom", sentence + ".", where | {"variants": ways}, advice=ways_out.sentence(ways))
 
 
 def _person_frame(error: BaseException, folder: Path) -> tuple[str, int, str] | None:
