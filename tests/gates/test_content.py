@@ -21,7 +21,7 @@ def test_words_that_stand_in_a_later_turn_do_not_count_for_an_earlier_one() -> N
 def test_a_piece_out_of_the_middle() -> None:
     messages = [Message("assistant", "So: <b>bold</b> it is")]
     lost, _ = lost_messages(messages, "|So: it is|", lambda turn: "|So: it is|")
-    assert (lost[0].piece, lost[0].characters, lost[0].of) == ("<b>bold</b> ", 12, 21)
+    assert (lost[0].piece, lost[0].characters, lost[0].of) == (" <b>bold</b>", 12, 21)
 
 
 def test_what_a_tokenizer_normalises_is_not_lost() -> None:

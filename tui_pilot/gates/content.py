@@ -7,13 +7,11 @@ characters) is told apart from what is gone.
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_SPACE = re.compile(r"\s+")
 CLEAR_START = 8
 """Characters of an answer that must stand at a text's end before it counts as broken off there and not as chance."""
 LONGEST_HEAD = 4000
@@ -77,7 +75,7 @@ def _message(turn: Mapping[str, Any], role: str, text: str) -> Message:
 
 def squeeze(text: str) -> str:
     """Text without any white space, for comparing what templates re-space."""
-    return _SPACE.sub("", text)
+    return "".join(text.split())
 
 
 def fold(text: str) -> str:
@@ -94,18 +92,18 @@ def lost_messages(
     ``of_turn`` gives what was rendered of one turn, None where the row has no such turn (that is counted elsewhere).
     """
     whole, at = squeeze(rendered), 0
-    missing: list[int] = []
-    for turn, message in enumerate(messages):
+    for message in messages:
         words = squeeze(message.text)
         place = whole.find(words, at)
         if place < 0:
-            missing.append(turn)
-        else:
-            at = place + len(words)
+            break
+        at = place + len(words)
+    else:
+        return [], False
     lost: list[Lost] = []
     normalised = False
-    for turn in missing:
-        message, seen = messages[turn], of_turn(turn)
+    for turn, message in enumerate(messages):
+        seen = of_turn(turn)
         if seen is None or squeeze(message.text) in squeeze(seen):
             continue
         if message.role == "tool" and any(_as_json(message.text, plain) in squeeze(seen) for plain in (True, False)):
