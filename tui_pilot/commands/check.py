@@ -78,7 +78,7 @@ def check(
         if as_json:
             write_json(found)
         else:
-            write_lines([*tables.rows_of_run(found), *_words(found)])
+            write_lines([*tables.rows_of_run(found), *tables.reasons_of_run(found), *_words(found)])
         say(LATER)
         return last_words(state, document, allowed)
     finally:

@@ -47,6 +47,8 @@ class Signals:
             raise Left(HUNG_UP)
         if self.interrupts and not self.stops:
             raise Left(EXIT_INTERRUPTED)
+        if self.terminated and not self.stops:  # an onlooker ends itself, never the run
+            raise Left(128 + signal.SIGTERM)
         if self.interrupts > 1:
             raise Left(EXIT_INTERRUPTED)
         if (self.interrupts or self.terminated) and not self._asked:
@@ -107,7 +109,14 @@ def to_the_end(folder: RunFolder, *, as_json: bool, allowed: Collection[str] = (
     if as_json:
         write_json(document)
     else:
-        write_lines([*tables.heading(document), *tables.rows_of_run(document), *tables.tail(document)])
+        write_lines(
+            [
+                *tables.heading(document),
+                *tables.rows_of_run(document),
+                *tables.reasons_of_run(document),
+                *tables.tail(document),
+            ]
+        )
     return last_words(state, document, allowed)
 
 

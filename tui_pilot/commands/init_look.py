@@ -95,6 +95,15 @@ def tokens_of(model: Path | None) -> Callable[[str], int] | None:
     return lambda text: len(tokenizer.encode(text).ids)
 
 
+def places_of(model: Path) -> int | None:
+    """How many tokens the model was made for, by its config."""
+    try:
+        places = json.loads((model / "config.json").read_text("utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return places if isinstance(places, int) and places > 0 else None
+
+
 def _guess(text: str) -> int:
     return len(text) // 4 + 1
 

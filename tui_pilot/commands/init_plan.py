@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import yaml
 
-from tui_pilot.commands.init_look import Look, look, tokens_of
+from tui_pilot.commands.init_look import Look, look, places_of, tokens_of
 from tui_pilot.errors import PilotError, PlanError, PlanErrors
 from tui_pilot.plan.load import load
 from tui_pilot.tasks.formats import sniff
@@ -219,7 +219,9 @@ class Draft:
         assert self.seen is not None
         longest = self.seen.longest_bytes + 1 if self._bytes else self.seen.lengths[-1] + TEMPLATE
         room = longest if self.counted or self._bytes else longest * 5 // 4
-        return max(64, -(-room // 64) * 64)
+        proposed = max(64, -(-room // 64) * 64)
+        places = None if self._bytes or self.model is None else places_of(self.model)
+        return proposed if places is None else min(proposed, places)
 
     def _length_words(self) -> str:
         assert self.seen is not None

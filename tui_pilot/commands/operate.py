@@ -88,4 +88,9 @@ def decide(run: str, decision: str, text: str, as_json: bool, runs: Path) -> int
     if as_json:
         write_json({"run": folder.id, "decision": decision, "note": text})
     say(f"{short_id(folder.id)}: {decision}")
+    if decision == "retain":
+        from tui_pilot.sheet.build import document
+
+        for why in document([folder])["configurations"][0].get("why_not") or ():
+            say(f"the sheet still says not retained: {why}")
     return EXIT_OK

@@ -16,6 +16,7 @@ from tui_pilot.commands.options import (
     set_option,
 )
 from tui_pilot.commands.output import say
+from tui_pilot.run_folder import all_runs, is_live, short_id
 
 
 @click.command()
@@ -55,6 +56,9 @@ def run(
 
     loaded, words = load_plan(plan, sets, variant)
     say(words)
+    live = [each.id for each in all_runs(runs) if is_live(each)]
+    if live:
+        say(f"{short_id(live[-1])} is live here too: both share the machine, and each measures the other's load")
     folder = start.prepare(
         loaded, runs, argv=sys.argv, kind="variant" if variant else "pilot", keep_going=keep_going, variant=variant,
         tell=say,

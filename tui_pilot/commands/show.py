@@ -26,7 +26,14 @@ def show(run: str, as_json: bool, allowed: tuple[str, ...], runs: Path) -> int:
     if as_json:
         write_json(document)
     else:
-        write_lines([*tables.heading(document), *tables.rows_of_run(document), *tables.tail(document)])
+        write_lines(
+            [
+                *tables.heading(document),
+                *tables.rows_of_run(document),
+                *tables.reasons_of_run(document),
+                *tables.tail(document),
+            ]
+        )
     return EXIT_OK
 
 

@@ -103,9 +103,13 @@ def _change(pair: Any) -> str:
     return f"{cut(str(old), 24)} -> {cut(str(new), 24)}"
 
 
+def _on(note: Mapping[str, Any]) -> str:
+    return f" on {note['phase']}" if note.get("phase") else ""
+
+
 def tail(document: Mapping[str, Any]) -> list[str]:
     """Notes, the decision, and what the log itself lacked."""
-    lines = [f"note {note.get('at', '')}: {note.get('text', '')}" for note in document["notes"]]
+    lines = [f"note {note.get('at', '')}{_on(note)}: {note.get('text', '')}" for note in document["notes"]]
     decision = document.get("decision")
     if decision:
         lines.append(f"decision: {decision['decision']}: {decision['note']}")
@@ -117,6 +121,29 @@ def tail(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _verdict_of(entry: Mapping[str, Any]) -> str:
+    """A run that did not reach its end has no verdict over fifteen phases, only so far."""
+    verdict = entry["verdict"]
+    if verdict is None:
+        return UNKNOWN
+    word = "FAIL" if verdict == "fail" else str(verdict)
+    return f"{word} so far" if entry["state"] in ("stopped", "lost") and verdict != "fail" else word
+
+
+def reasons_of_run(document: Mapping[str, Any]) -> list[str]:
+    """Every reason of every row that did not pass, whole, with its advice below."""
+    lines: list[str] = []
+    for row in document["phases"]:
+        for reason in row.get("reasons") or ():
+            if reason.get("severity") == "note":
+                continue
+            word = {"fail": "FAIL"}.get(str(reason.get("severity")), str(reason.get("severity")))
+            lines.append(f"{word} in {row['phase']}: {reason.get('code')}: {harmless(str(reason.get('text')))}")
+            if reason.get("advice"):
+                lines.append(f"    -> {harmless(str(reason['advice']))}")
+    return ["", *lines] if lines else []
+
+
 def rows_of_ledger(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     """One line a run, oldest first."""
     head = ("run", "kind", "state", "verdict", "size", "payload", "parent", "changed")
@@ -125,7 +152,7 @@ def rows_of_ledger(entries: Iterable[Mapping[str, Any]]) -> list[str]:
             entry["run"],
             str(entry["kind"] or ""),
             entry["state"],
-            "FAIL" if entry["verdict"] == "fail" else str(entry["verdict"] or UNKNOWN),
+            _verdict_of(entry),
             size(entry["bytes"]),
             size(entry["payload_bytes"]),
             short_id(entry["parent"]) if entry["parent"] else UNKNOWN,

@@ -56,6 +56,7 @@ CODES: Final[dict[str, Code]] = _table(
     ("wrong_role_supervised", "examples", "fail", "Mask every role that data.train_on does not name."),
     ("turn_unsupervised", "examples", "fail", "Label every assistant turn, or set data.train_on: last_assistant."),
     ("span_shifted", "examples", "fail", "labels[i] names the token at place i; the loss shifts, not the labels."),
+    ("length_beyond_model", "examples", "fail", "Set data.max_length to what the model was made for, or less."),
     ("input_truncated", "examples", "note", "Raise data.max_length if the end of the text matters."),
     ("length_cap", "examples", "fail", "Something cuts below data.max_length; find the second cap."),
     ("content_lost", "examples", "warn", "The template drops text; accept it or train on another template."),

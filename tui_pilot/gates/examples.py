@@ -147,6 +147,9 @@ _SENTENCES: dict[str, Any] = {
     "text_normalised": lambda first: "the tokenizer changes letter case or composed characters of the source's words.",
     "message_lost": _lost_messages,
     "template_token_supervised": lambda first: f"{first['count']} template tokens outside every turn are supervised.",
+    "length_beyond_model": lambda first: (
+        f"{first['tokens']:,} tokens, and the model has {first['positions']:,} places."
+    ),
     "input_truncated": lambda first: f"the text is cut, {first['lost']} of {first['of']} tokens in the first.",
     "label_out_of_range": lambda first: f"label {first['value']} is no class id of 0 to {first['classes'] - 1}.",
     "loss_mismatch": lambda first: f"label {first['value']!r} is no class id.",

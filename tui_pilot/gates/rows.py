@@ -34,6 +34,7 @@ class Expected:
     classes: int = 0
     names: Sequence[str] = ()
     table: int | None = None
+    positions: int | None = None
     marker: str | None = None
 
 
@@ -108,6 +109,8 @@ def inspect(facts: RowFacts, expected: Expected) -> RowReport:
     else:
         report.supervised = 0 if facts.labels == IGNORE else 1
         _check_class(facts, expected, report, [facts.labels])
+    if expected.positions is not None and len(facts.ids) > expected.positions:
+        report.add("length_beyond_model", tokens=len(facts.ids), positions=expected.positions)
     if expected.table is not None and facts.ids and max(facts.ids) >= expected.table:
         report.add("id_out_of_table", id=max(facts.ids), table=expected.table)
     _check_target(facts, expected, report)

@@ -7,6 +7,7 @@ from typing import Any
 from tui_pilot.errors import PlanError, PlanErrors
 from tui_pilot.plan.model import Plan
 
+OWN_DATA = "Write task: sft, task: classification or my_file.py:MyTask."
 BUILT_IN = ("demo", "sft", "classification")
 
 
@@ -24,6 +25,14 @@ def refuse(plan: Plan, file: str | None) -> None:
     if plan.data.packing != "none" and plan.task in BUILT_IN:
         advice = "Allowed here: none. A task of your own may pack in its encode."
         found.append(("data.packing", plan.data.packing, "rows are not packed by this version.", advice))
+    if plan.task == "demo":
+        given = {f"data.{key}": getattr(plan.data, key) for key in ("train", "validation", "test")}
+        given |= {"model.path": plan.model.path, "model.adapter": plan.model.adapter}
+        found += [
+            (key, str(value), "task demo brings its own data and model and would not look at this.", OWN_DATA)
+            for key, value in given.items()
+            if value is not None
+        ]
     if found:
         errors = [PlanError(text, advice, file=file, key=key, value=value) for key, value, text, advice in found]
         errors[-1].advice += " Nothing was run."

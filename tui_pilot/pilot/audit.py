@@ -92,6 +92,7 @@ def expectations(task: Task) -> Expected:
         classes=len(task.class_names()),
         names=tuple(map(str, task.class_names())),
         table=special.get("table"),
+        positions=special.get("positions"),
         marker=marker_of(task),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from tui_pilot.events.schema import PHASES_OF, STAGES
 from tui_pilot.store.state import Row
 
-DIAGNOSTIC = ("overfit",)
+DIAGNOSTIC = (*PHASES_OF["data"], "overfit")
 
 
 def bare(uuid: Any) -> str | None:

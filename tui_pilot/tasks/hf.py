@@ -86,6 +86,13 @@ def vocabulary_rows(folder: Path) -> int | None:
     return rows if isinstance(rows, int) else None
 
 
+def longest_position(folder: Path) -> int | None:
+    """How many places the model was made for, by the folder's config; None where it does not say."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    places = config.get("max_position_embeddings", (config.get("text_config") or {}).get("max_position_embeddings"))
+    return places if isinstance(places, int) and places > 0 else None
+
+
 def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Any:
     """The folder's tokenizer; never from a hub."""
     from transformers import AutoTokenizer

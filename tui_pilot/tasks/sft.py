@@ -110,7 +110,8 @@ class SftTask(Task):
         return example.spans
 
     def special_ids(self) -> dict[str, Any]:
-        """Also ``bos_count``, the right numbers of leading BOS ids here, and ``table``, the rows of the embedding.
+        """Also ``bos_count``, the right numbers of leading BOS ids here, ``table``, the rows of the embedding, and
+        ``positions``, the places the model was made for.
 
         Plain text says how many BOS ids there should be; a template that writes one where plain text has none (a BOS
         that doubles as turn marker) is right too.
@@ -123,7 +124,9 @@ class SftTask(Task):
             counts = sorted({*counts, 1}) if self.chat.writes_bos else counts
         found = {"bos": tokens.bos, "end": ends, "pad": tokens.pad, "bos_count": counts}
         table = hf.vocabulary_rows(hf.model_folder(self.plan.model.path))
-        return found if table is None else {**found, "table": table}
+        places = hf.longest_position(hf.model_folder(self.plan.model.path))
+        sizes = {"table": table, "positions": places}
+        return found | {name: size for name, size in sizes.items() if size is not None}
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         if examples and "chosen" in examples[0]:

@@ -73,7 +73,7 @@ class Shaper:
         for key, name in self.columns.items():
             if str(name) in source:
                 record[key] = source[str(name)]
-            elif key not in source:
+            elif key not in source or not str(name).isdigit():
                 there = ", ".join(str(own) for own in source if own != LINE)
                 raise self.wrong(f"no column {name!r} for {key}; the row has {there or 'none'}", line, key=str(name))
         if self.format in KEYS:

@@ -69,7 +69,7 @@ def column_key(columns: Mapping[str, str | int], role: str, names: Sequence[str]
     wanted = str(columns.get(role, role))
     if wanted in names:
         return wanted
-    if role in names:
+    if role in names and (role not in columns or wanted.isdigit()):
         return role
     if role in columns and wanted.isdigit() and int(wanted) < len(names):
         return names[int(wanted)]

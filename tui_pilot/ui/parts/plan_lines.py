@@ -36,7 +36,9 @@ def own_data(width: int) -> list[Line]:
 def welcome(loaded: LoadedPlan, width: int) -> list[Line]:
     """The sentence that says what ``r`` will do; the demo says that it is one."""
     name = loaded.file.name if loaded.file is not None else loaded.plan.name
-    text = FIRST_START if loaded.demo else f"Nothing of {name} has run yet. r runs its fifteen phases; q leaves."
+    text = (
+        FIRST_START if loaded.demo else f"{name} is ready. r runs its fifteen phases; 5 shows earlier runs; q leaves."
+    )
     return [((each, "text"),) for each in paint.wrap(text, width)]
 
 

@@ -282,7 +282,8 @@ def comparison(row: TokenRow, width: int) -> list[Line]:
     out += [((" " + text, "text"),) for text in _shown_text(row.source, width - 1)] or [((" not given", "dim"),)]
     out.append(paint.rule("trained on, decoded from the ids", "", width))
     if not row.supervised_text:
-        out.append(((" nothing in this row is trained on", "dim"),))
+        words = " nothing in this row is trained on" if row.label is None else f" the class is trained on: {row.label}"
+        out.append(((words, "dim"),))
     for number, text in enumerate(row.supervised_text, 1):
         if row.source:
             found = _squeezed(text) in _squeezed(row.source)
