@@ -5,10 +5,12 @@ A module and not a conftest: several folders have one, and only one of them is c
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,9 +58,39 @@ class Lab:
             )
         return self.state()
 
+    def warm_stage(
+        self, warm: subprocess.Popen[str], *names: str, env: Mapping[str, str] | None = None, attempt: int = 1
+    ) -> RunState:
+        """``stage`` by forking ``warm`` (see ``warm_process``): the same files, command line and exits, only sooner."""
+        assert self.run is not None and warm.stdin is not None and warm.stdout is not None
+        out = self.folder / "out.txt"
+        for name in names:
+            argv = [str(self.run.code / "run_stage.py"), str(self.run.path), name, "--attempt", str(attempt)]
+            around = {**os.environ, "PILOT_TUI_SUPERVISOR": "", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+            request = {"argv": argv, "cwd": str(self.folder), "env": around, "out": str(out)}
+            warm.stdin.write(json.dumps(request) + "\n")
+            warm.stdin.flush()
+            code = int(warm.stdout.readline())
+            self.code = subprocess.CompletedProcess(argv, code, b"", out.read_bytes())
+        return self.state()
+
     def state(self) -> RunState:
         assert self.run is not None
         return fold(Reader(self.run.events).poll())
+
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@contextmanager
+def warm_process(*modules: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has torch, and ``modules`` where they are installed, from which stages are forked."""
+    argv = [sys.executable, str(Path(__file__).with_name("warm_stages.py")), *modules]
+    env = {**os.environ, **ONE_THREAD, "HF_HUB_OFFLINE": "1"}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def codes(row: Row, severity: str | None = None) -> list[str]:

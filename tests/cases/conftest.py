@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from lab import ONE_THREAD, Lab, warm_process
 
 from tui_pilot.devices.pythons import Choice
 from tui_pilot.launch import start as starting
-from tui_pilot.store.state import RunState
-
-if TYPE_CHECKING:
-    from lab import Lab
 
 TESTS = Path(__file__).resolve().parents[1]
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-WARM = """
-import importlib, importlib.util, runpy, sys
-for name in ("transformers", "transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"):
-    if importlib.util.find_spec(name.partition(".")[0]):
-        importlib.import_module(name)
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
+HUGGING_FACE = (
+    "transformers",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.auto.tokenization_auto",
+)
 
 sys.path.append(str(TESTS / "tasks"))  # the tiny model folder is written by a module there
 
@@ -44,32 +36,14 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def warm() -> Iterator[subprocess.Popen[str]]:
     """The process that stages are forked from."""
-    argv = [sys.executable, "-c", WARM, str(TESTS / "faults" / "warm.py")]
-    env = {**os.environ, **ONE_THREAD, "HF_HUB_OFFLINE": "1"}
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
+    with warm_process(*HUGGING_FACE) as process:
         yield process
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 @pytest.fixture
 def lab(lab: Lab, warm: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """The laboratory for single stages, seconds sooner: the same files, command line and exits."""
-
-    def stage(*names: str, env: Mapping[str, str] | None = None, attempt: int = 1) -> RunState:
-        assert lab.run is not None and warm.stdin is not None and warm.stdout is not None
-        out = lab.folder / "out.txt"
-        for name in names:
-            argv = [str(lab.run.code / "run_stage.py"), str(lab.run.path), name, "--attempt", str(attempt)]
-            around = {**os.environ, "PILOT_TUI_SUPERVISOR": "", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
-            request = {"argv": argv, "cwd": str(lab.folder), "env": around, "out": str(out)}
-            warm.stdin.write(json.dumps(request) + "\n")
-            warm.stdin.flush()
-            code = int(warm.stdout.readline())
-            lab.code = subprocess.CompletedProcess(argv, code, b"", out.read_bytes())
-        return lab.state()
-
-    monkeypatch.setattr(lab, "stage", stage)
+    """The laboratory for single stages, with stages forked from a process that has torch and transformers already."""
+    monkeypatch.setattr(lab, "stage", partial(lab.warm_stage, warm))
     return lab
 
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from fault_runs import fake_choice
+from lab import ONE_THREAD, Lab, warm_process
 
 from tui_pilot.launch import start as starting
 from tui_pilot.run_folder import all_runs, read_lock
-from tui_pilot.store.state import RunState
-
-if TYPE_CHECKING:
-    from lab import Lab
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @pytest.fixture(autouse=True)
@@ -45,30 +38,12 @@ def work(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def warm() -> Iterator[subprocess.Popen[str]]:
     """The process that stages are forked from."""
-    argv = [sys.executable, str(Path(__file__).with_name("warm.py"))]
-    env = {**os.environ, **ONE_THREAD}
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
+    with warm_process() as process:
         yield process
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 @pytest.fixture
 def lab(lab: Lab, warm: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> Lab:
     """The laboratory for single stages, with stages forked from a process that has torch already."""
-
-    def stage(*names: str, env: Mapping[str, str] | None = None, attempt: int = 1) -> RunState:
-        assert lab.run is not None and warm.stdin is not None and warm.stdout is not None
-        out = lab.folder / "out.txt"
-        for name in names:
-            argv = [str(lab.run.code / "run_stage.py"), str(lab.run.path), name, "--attempt", str(attempt)]
-            around = {**os.environ, "PILOT_TUI_SUPERVISOR": "", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
-            request = {"argv": argv, "cwd": str(lab.folder), "env": around, "out": str(out)}
-            warm.stdin.write(json.dumps(request) + "\n")
-            warm.stdin.flush()
-            code = int(warm.stdout.readline())
-            lab.code = subprocess.CompletedProcess(argv, code, b"", out.read_bytes())
-        return lab.state()
-
-    monkeypatch.setattr(lab, "stage", stage)
+    monkeypatch.setattr(lab, "stage", partial(lab.warm_stage, warm))
     return lab

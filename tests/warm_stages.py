@@ -4,6 +4,8 @@ Reads one JSON request a line: ``{"argv", "cwd", "env", "out"}``; answers with t
 The stage's own files are imported in the child, from the run's copy.
 """
 
+import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -13,6 +15,10 @@ import torch
 import torch._dynamo  # what torch itself imports when the first optimizer is made
 
 assert torch.__version__ and not [name for name in sys.modules if name.startswith("tui_pilot")]
+
+for name in sys.argv[1:]:
+    if importlib.util.find_spec(name.partition(".")[0]):
+        importlib.import_module(name)
 
 
 def child(request: dict) -> None:
