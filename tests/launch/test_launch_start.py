@@ -24,7 +24,7 @@ from tui_pilot.run_folder import RunFolder
 
 
 def with_data(loaded: LoadedPlan, **data: str) -> LoadedPlan:
-    return dataclasses.replace(loaded, plan=dataclasses.replace(loaded.plan, data=Data(**data)))
+    return dataclasses.replace(loaded, plan=dataclasses.replace(loaded.plan, task="sft", data=Data(**data)))
 
 
 def go(loaded: LoadedPlan, runs: Path) -> dict[str, object]:
@@ -89,7 +89,7 @@ def test_model_files_are_hashed_and_remembered(runs: Path, tmp_path: Path, monke
     (model / ".cache" / "x").write_text("left out")
     (model / "weights.safetensors").write_bytes(b"w" * 100_000)
     loaded = fake_plan(tmp_path)
-    loaded = dataclasses.replace(loaded, plan=dataclasses.replace(loaded.plan, model=Model(path="model")))
+    loaded = dataclasses.replace(loaded, plan=dataclasses.replace(loaded.plan, task="sft", model=Model(path="model")))
     first = go(loaded, runs)
     assert list(first["revisions"]["model"]["files"]) == ["weights.safetensors"]  # type: ignore[index]
 

@@ -72,7 +72,7 @@ def write_model(folder: Path, own: Any = None, seed: int = 0) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=256,
+        max_position_embeddings=2048,
         tie_word_embeddings=True,
         bos_token_id=own.bos_token_id,
         eos_token_id=own.eos_token_id,

@@ -21,6 +21,7 @@ from tui_pilot.ui.app import PilotApp, farewell
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.overlays import Picking, Reading
 from tui_pilot.ui.rooms.pilot import PilotRoom
+from tui_pilot.ui.snapshot import Snapshot
 from tui_pilot.ui.theme import Look
 
 
@@ -325,3 +326,9 @@ async def test_an_unchanged_page_sends_nothing(tmp_path: Path) -> None:
 
 def test_a_control_lock_of_this_process_can_be_taken_again(tmp_path: Path) -> None:
     assert take_lock(tmp_path / "control.lock") and take_lock(tmp_path / "control.lock")
+
+
+def test_leaving_while_a_run_is_being_made_says_that_it_goes_on() -> None:
+    idle = Snapshot()
+    assert farewell(idle) == []
+    assert "goes on" in farewell(idle, starting=True)[0] and "attach latest" in farewell(idle, starting=True)[1]

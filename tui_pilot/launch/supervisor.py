@@ -279,6 +279,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = RunFolder(options.run.resolve())
     try:
+        # What cannot be read is said before the lock is taken: whoever starts a supervisor waits for that lock.
+        folder.read_json(folder.run_file)
+        from_json(folder.read_json(folder.plan_file)["plan"])
         if not take_lock(folder.lock_file):
             raise RunFolderError(f"{folder.path} is live already: another supervisor holds its lock.")
         supervisor = Supervisor(folder, options.only, options.attempt)

@@ -305,8 +305,10 @@ class PilotApp(RunKeys):
         self.room.focus()
 
 
-def farewell(snapshot: Snapshot) -> list[str]:
-    """What stands on the plain terminal after the screen is left while a run is live."""
+def farewell(snapshot: Snapshot, starting: bool = False) -> list[str]:
+    """What stands on the plain terminal after the screen is left while a run is live, or about to be."""
+    if starting:
+        return ["A run was starting and goes on by itself.", "Back: pilot-tui attach latest   All runs: pilot-tui runs"]
     if not snapshot.live or snapshot.folder is None:
         return []
     short = snapshot.folder.id[-4:]
@@ -333,6 +335,6 @@ def run_screen(
     notice = why if why and not ascii else None
     app = PilotApp(runs, plan, folder, Look(chosen if chosen in THEMES else "dark", why is not None), notice)
     app.run(mouse=mouse)
-    for text in farewell(app.snapshot):
+    for text in farewell(app.snapshot, app.starting):
         print(paint.clean(text))
     return app.return_code or 0
