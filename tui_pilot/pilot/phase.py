@@ -87,7 +87,9 @@ class Phase:
             after = row.get("allocated_after")
             if not meter.cuda and after is not None:
                 # Weights that are views of a mapped file were never given out by torch's allocator.
-                row["mapped"] = max(0, self.reachable - after)
+                # Activations alive at a phase's end would hide them, so the largest seen so far stands.
+                mapped = max(0, self.reachable - after, self.context.cache.get("mapped", 0))
+                row["mapped"] = self.context.cache["mapped"] = mapped
         return [part for part in self.context.gather(row) if part]
 
 
