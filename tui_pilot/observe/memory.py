@@ -51,7 +51,6 @@ class Meter:
                 self._mode = DispatchCounter()
                 self.counter = self._mode
         self._poll = _Poll(self.counter) if self.counter is not None else None
-        self.live_allocated = 0
 
     @contextmanager
     def window(self) -> Iterator[Window]:

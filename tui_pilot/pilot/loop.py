@@ -7,7 +7,6 @@ An update prefetches a window of microbatches, sums their supervised items over 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -208,7 +207,3 @@ def wrap(context: Context, model: nn.Module) -> nn.Module:
 def trainable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Named parameters that take a gradient."""
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
-
-
-def finite(value: float) -> bool:
-    return math.isfinite(value)

@@ -124,23 +124,6 @@ class Feed:
         examples = [encode(self.task, self.split.records[place]) for place in places]
         return collate(self.task, examples, list(places), [self.split.ids[place] for place in places])
 
-    def upcoming(self, windows: int) -> list[Any]:
-        """Row ids of the next windows without touching the data: the order's signature."""
-        found: list[Any] = []
-        epoch, at = self.cursor.epoch, self.cursor.microbatch
-        taken = 0
-        for _ in range(windows * self.plan.accumulation + 2):
-            groups = self.microbatches_of(epoch)
-            if at >= len(groups):
-                epoch, at = epoch + 1, 0
-                continue
-            found += [self.split.ids[place] for place in groups[at]]
-            at, taken = at + 1, taken + 1
-            if taken >= windows * self.plan.accumulation:
-                break
-        self.microbatches_of(self.cursor.epoch)
-        return found
-
 
 def collate(task: Task, examples: Sequence[Example], places: list[int], ids: list[Any]) -> Microbatch:
     """A microbatch of encoded examples, with its supervised count."""
@@ -164,11 +147,6 @@ def shape_of(batch: Batch) -> str:
         if isinstance(value, torch.Tensor):
             return " x ".join(f"{side:,}" for side in value.shape)
     return "unknown shape"
-
-
-def longest_first(lengths: Sequence[int]) -> list[int]:
-    """Places ordered by length, longest first; equal lengths keep file order."""
-    return sorted(range(len(lengths)), key=lambda place: -lengths[place])
 
 
 def chunks(places: Sequence[int], size: int) -> Iterator[list[int]]:
