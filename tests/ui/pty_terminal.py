@@ -23,7 +23,8 @@ class Terminal:
         **environment: str,
     ) -> None:
         env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment}
-        for name in ("TMUX", "COLORTERM", "NO_COLOR"):
+        # COLUMNS and LINES would stand in for the size of this terminal.
+        for name in ("TMUX", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES"):
             env.pop(name, None) if name not in environment else None
         self.cells = pyte.Screen(width, height)
         self.stream = pyte.ByteStream(self.cells)
