@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 from tui_pilot.gates.verdict import LIST_LIMIT
+from tui_pilot.pilot import benchmark
 from tui_pilot.pilot.audit import split_of
+from tui_pilot.pilot.likeness import digest, fold, likenesses
 from tui_pilot.pilot.phase import Phase
+from tui_pilot.pilot.row_facts import is_own
+from tui_pilot.pilot.row_text import SAMPLED, RowText, pieces_of
 from tui_pilot.pilot.rows import Split, epoch_order, rank_share
-from tui_pilot.tasks.base import NotDefined, Task, defines
-from tui_pilot.tasks.units import describe
+from tui_pilot.pilot.unit_guess import guesses
+from tui_pilot.pilot.windows import overlapping
+from tui_pilot.tasks.base import NotDefined, Task
+from tui_pilot.tasks.units import describe, plain
 
-WORDS = re.compile(r"\w+", re.UNICODE)
-RUN = 8
-NEAR_SHARE = 0.5
 NAMES = ("train", "validation", "test")
-OWN_KEYS = ("id", "_line", "split")
+EPOCHS_LOOKED_AT = 3
 
 
 @dataclass
 class Side:
-    """One split as it is compared."""
+    """The rows of one split that its loader yields, as they are compared; lists run in step."""
 
     split: Split
-    texts: list[str]
-    hashes: list[bytes] = field(default_factory=list)
+    places: list[int]
+    ids: list[Any] = field(default_factory=list)
+    own: list[bool] = field(default_factory=list)
+    texts: list[str | None] = field(default_factory=list)
+    hashes: list[bytes | None] = field(default_factory=list)
     exact: list[bytes] = field(default_factory=list)
     units: list[Any] = field(default_factory=list)
+    foreign: list[Any] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.places)
 
 
 def look(current: Phase) -> None:
@@ -43,34 +50,37 @@ def look(current: Phase) -> None:
     context = current.context
     task = context.task()
     rule = unit_rule(task)
-    sides: dict[str, Side] = {}
-    for name in NAMES:
-        split = split_of(context, name)
-        if split.records:
-            current.progress(0, len(split), "rows", name)
-            sides[name] = read_side(task, split, rule is not None)
-    if any(None in side.units for side in sides.values()) and all(
-        unit is None for side in sides.values() for unit in side.units
-    ):
-        rule = None
+    splits = {name: split for name in NAMES if (split := split_of(context, name)).records}
+    read = RowText(task, [record for split in splits.values() for record in _sample(split)])
+    sides = {name: read_side(current, split, read, rule is not None) for name, split in splits.items()}
+    lacking = [] if rule is None else [without_unit(name, side) for name, side in sides.items() if None in side.units]
     current.seen |= {
-        "rows": {name: len(side.texts) for name, side in sides.items()},
+        "rows": {name: len(side) for name, side in sides.items()},
         "unit": rule,
+        "without_unit": lacking,
+        "guesses": [] if rule is not None else guesses({n: list(s.split.records) for n, s in sides.items()}, read.keys),
         "same_files": same_files(task),
         "units": [],
         "windows": [],
         "texts": [],
         "same_ids": [],
+        "foreign": [{"split": name, **_of(side, sides)} for name, side in sides.items() if side.foreign],
         "near": [],
-        "repeated": [repeated(name, side) for name, side in sides.items() if len(set(side.hashes)) < len(side.hashes)],
+        "repeated": [one for name, side in sides.items() if (one := repeated(name, side)) is not None],
         "repeated_over_all": over_all(sides),
         "ranks": between_ranks(task, sides.get("train"), context.plan.replicas),
     }
     for left, right in combinations(sides, 2):
         compare(current, left, right, sides[left], sides[right], rule)
-    if context.plan.data.benchmark:
-        current.seen["benchmark"] = benchmark(Path(context.plan.data.benchmark), sides["train"])
+    path = context.plan.data.benchmark
+    if path and "train" in sides:
+        current.progress(0, None, "rows", "benchmark")
+        side = sides["train"]
+        pieces = [list(pieces_of(side.split.records[place])) for place in side.places]
+        current.seen["benchmark"] = benchmark.compare(Path(path), side.ids, [text or "" for text in side.texts], pieces)
     current.inputs |= {"rows": current.seen["rows"], "unit": rule or "none given"}
+    if read.keys is not None:
+        current.inputs["compared_by"] = list(read.keys)
     shared = [unit for pair in current.seen["units"] for unit in pair["units"]]
     count = sum(pair["count"] for pair in current.seen["units"])
     texts = sum(pair["count"] for pair in current.seen["texts"])
@@ -82,77 +92,94 @@ def look(current: Phase) -> None:
             "shared": shared[:LIST_LIMIT],
             "shared_count": count,
             "shared_texts_count": texts,
-            "repeated": (current.seen["repeated_over_all"] or {}).get("messages", 0),
+            "repeated": current.seen["repeated_over_all"]["messages"],
         },
     )
 
 
 def unit_rule(task: Task) -> str | None:
-    """The unit in force, for people: the task's own, or the plan's."""
+    """The unit in force, for people: a person's own task has the word before the plan's rule."""
+    if is_own(task, "unit"):
+        return f"{type(task).__name__}.unit"
     planned = task.plan.data.unit
     if planned is not None:
         return describe(planned)
-    if defines(task, "unit") and not type(task).__module__.startswith("tui_pilot.tasks."):
-        return f"{type(task).__name__}.unit"
-    if task.plan.task == "demo":
-        return "conversation_id"
-    return None
+    return "conversation_id" if task.plan.task == "demo" or _demo(task) else None
 
 
-def read_side(task: Task, split: Split, with_units: bool) -> Side:
-    """Texts, hashes and units of every row of a split."""
-    side = Side(split, [])
-    for record in split.records:
-        text = text_of(record)
+def _demo(task: Task) -> bool:
+    return any(kind.__name__ == "DemoTask" for kind in type(task).__mro__)
+
+
+def _sample(split: Split) -> list[Any]:
+    return [split.records[place] for place in range(min(SAMPLED, len(split)))]
+
+
+def read_side(current: Phase, split: Split, read: RowText, with_units: bool) -> Side:
+    """Texts, hashes and units of every row that the split's loader yields."""
+    task = current.context.task()
+    places, foreign = yielded(task, split)
+    side = Side(split, places, foreign=foreign)
+    for number, place in enumerate(places):
+        if number % 5000 == 0:
+            current.progress(number, len(places), "rows", split.name)
+        record = split.records[place]
+        text = read(record)
+        side.ids.append(split.ids[place])
+        side.own.append(task.row_id(record) is not None)
         side.texts.append(text)
-        side.hashes.append(digest(fold(text)))
-        side.exact.append(digest(text))
-        unit = None
-        if with_units:
-            try:
-                unit = normal_unit(task.unit(record))
-            except NotDefined:
-                unit = None
-        side.units.append(unit)
+        side.hashes.append(None if text is None else digest(fold(text)))
+        if text is not None:
+            side.exact.append(digest(text))
+        side.units.append(unit_of_row(task, record) if with_units else None)
     return side
 
 
-def normal_unit(unit: Any) -> Any:
-    """``7`` and ``"7"`` are one unit; an interval stays an interval."""
+def yielded(task: Task, split: Split) -> tuple[list[int], list[Any]]:
+    """Places of the rows that the split's loader yields, and names it yields that are not the split's own.
+
+    Validation is read in file order, whole. A task's own order may leave training rows out; the first few epochs
+    together are what counts.
+    """
+    orders = [task.order(split.name, epoch, task.plan.seed) for epoch in range(EPOCHS_LOOKED_AT)]
+    if split.name != "train" or any(order is None for order in orders):
+        return list(range(len(split))), []
+    places: dict[int, None] = {}
+    foreign: dict[Any, None] = {}
+    for row in (row for order in orders for row in order or ()):
+        if row in split.place:
+            places[split.place[row]] = None
+        elif isinstance(row, int) and 0 <= row < len(split):
+            places[row] = None
+        else:
+            foreign[row] = None
+    return sorted(places), list(foreign)
+
+
+def _of(side: Side, sides: Mapping[str, Side]) -> dict[str, Any]:
+    """Whose rows the foreign names are."""
+    owner = next((name for name, other in sides.items() if any(row in other.split.place for row in side.foreign)), None)
+    return {"rows": side.foreign, "count": len(side.foreign), "of": owner}
+
+
+def unit_of_row(task: Task, record: Any) -> Any:
+    """A row's unit: text, or ``(start, end)`` for an interval; two parts that are no numbers are a name."""
+    try:
+        unit = task.unit(record)
+    except NotDefined:
+        return None
     if isinstance(unit, (list, tuple)):
-        return tuple(unit)
-    return None if unit is None else str(unit)
+        numbers = [each for each in unit if isinstance(each, (int, float)) and not isinstance(each, bool)]
+        if len(unit) == len(numbers) == 2:
+            return (float(unit[0]), float(unit[1]))
+        return " / ".join(str(plain(each)) for each in unit)
+    return plain(unit)
 
 
-def text_of(record: Any) -> str:
-    """A row's own words, without its names: ids and line numbers never make two rows different."""
-    if not isinstance(record, Mapping):
-        return str(record)
-    messages = record.get("messages")
-    if isinstance(messages, (list, tuple)):
-        return "\n".join(str(m.get("content") or "") if isinstance(m, Mapping) else str(m) for m in messages)
-    for key in ("text", "content"):
-        if isinstance(record.get(key), str):
-            return str(record[key])
-    strings = [str(value) for key, value in record.items() if key not in OWN_KEYS and isinstance(value, str)]
-    if strings:
-        return "\n".join(strings)
-    return json.dumps({k: v for k, v in record.items() if k not in OWN_KEYS}, sort_keys=True, default=str)
-
-
-def fold(text: str) -> str:
-    """Text for leak hashes alone: composed, without accents' other forms, case and doubled blanks."""
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
-
-
-def digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()
-
-
-def runs_of(text: str) -> set[int]:
-    """Hashes of every run of eight words."""
-    words = WORDS.findall(fold(text))
-    return {hash(tuple(words[start : start + RUN])) for start in range(len(words) - RUN + 1)}
+def without_unit(name: str, side: Side) -> dict[str, Any]:
+    """Rows of a split that do not say their unit: whether they leak cannot be told."""
+    rows = [row for row, unit in zip(side.ids, side.units, strict=True) if unit is None]
+    return {"split": name, "count": len(rows), "rows": rows, "of": len(side)}
 
 
 def compare(current: Phase, left: str, right: str, one: Side, other: Side, rule: str | None) -> None:
@@ -160,90 +187,101 @@ def compare(current: Phase, left: str, right: str, one: Side, other: Side, rule:
     seen = current.seen
     base = {"left": left, "right": right}
     if rule is not None:
-        if any(isinstance(unit, tuple) for unit in one.units):
-            overlap = overlapping(one, other, gap_of(current.context.plan.data.unit))
-            if overlap:
-                seen["windows"].append({**base, **overlap})
-        else:
-            shared = {unit for unit in one.units if unit is not None} & {
-                unit for unit in other.units if unit is not None
-            }
-            if shared:
-                rows = [row for row, unit in zip(other.split.ids, other.units, strict=True) if unit in shared]
-                seen["units"].append({**base, "units": sorted(shared, key=str), "count": len(shared), "rows": rows})
-    known = set(one.hashes)
+        hits, example = overlapping(one.units, other.units)
+        if hits:
+            gap = getattr(getattr(current.context.plan.data.unit, "time", None), "gap", 0.0)
+            rows = [other.ids[number] for number in hits]
+            seen["windows"].append({**base, "count": len(hits), "rows": rows, "example": example, "gap": gap})
+        shared = _names(one.units) & _names(other.units)
+        if shared:
+            sides = [
+                [row for row, unit in zip(each.ids, each.units, strict=True) if unit in shared] for each in (one, other)
+            ]
+            units = {"units": sorted(shared), "count": len(shared), "left_rows": sides[0], "rows": sides[1]}
+            seen["units"].append({**base, **units})
+    known = {value: number for number, value in reversed(list(enumerate(one.hashes))) if value is not None}
     same = [number for number, value in enumerate(other.hashes) if value in known]
     if same:
-        rows = [other.split.ids[number] for number in same]
-        distinct = len({other.hashes[number] for number in same})
+        first = other.hashes[same[0]]
         seen["texts"].append(
-            {**base, "count": distinct, "rows_count": len(rows), "rows": rows, "example": other.texts[same[0]]}
+            {
+                **base,
+                "count": len({other.hashes[number] for number in same}),
+                "rows_count": len(same),
+                "rows": [other.ids[number] for number in same],
+                "pair": [one.ids[known[first]] if first in known else None, other.ids[same[0]]],
+                "example": other.texts[same[0]],
+            }
         )
+    ids = same_ids(one, other, set(same))
+    if ids:
+        seen["same_ids"].append({**base, **ids})
     near = near_duplicates(one, other, set(same))
     if near:
         seen["near"].append({**base, **near})
 
 
+def _names(units: Iterable[Any]) -> set[str]:
+    return {unit for unit in units if isinstance(unit, str)}
+
+
+def same_ids(one: Side, other: Side, same: set[int]) -> dict[str, Any] | None:
+    """Row ids that both sides yield: rows that are nothing but their id, and ids whose rows differ.
+
+    Two files that each number their rows from the start share ids and no rows; those are left alone.
+    """
+    names = {plain(row): number for number, row in enumerate(one.ids) if one.own[number]}
+    hits = [
+        number
+        for number, row in enumerate(other.ids)
+        if other.own[number] and number not in same and plain(row) in names
+    ]
+    if not hits:
+        return None
+    bare = [number for number in hits if other.texts[number] is None]
+    if not bare and _counts(one.ids) and _counts(other.ids):
+        return None
+    rows = [other.ids[number] for number in bare or hits]
+    return {"rows": rows, "count": len(rows), "of": len(other), "other_content": not bare}
+
+
+def _counts(ids: Sequence[Any]) -> bool:
+    """Whether ids are a row counter: the number in each is one more than in the row before."""
+    digits = ["".join(letter for letter in str(row) if letter.isdigit()) for row in ids]
+    if not all(digits):
+        return False
+    numbers = [int(each) for each in digits]
+    return numbers[0] in (0, 1) and all(right == left + 1 for left, right in pairwise(numbers))
+
+
 def near_duplicates(one: Side, other: Side, same: set[int]) -> dict[str, Any] | None:
     """Rows of ``other`` that share at least half of their 8-word runs with one row of ``one``."""
-    wanted: dict[int, list[int]] = defaultdict(list)
-    runs: dict[int, int] = {}
-    for number, text in enumerate(other.texts):
-        if number not in same:
-            own = runs_of(text)
-            runs[number] = len(own)
-            for value in own:
-                wanted[value].append(number)
-    found: dict[int, tuple[float, int]] = {}
-    for place, text in enumerate(one.texts):
-        hits: dict[int, int] = defaultdict(int)
-        for value in runs_of(text):
-            for number in wanted.get(value, ()):
-                hits[number] += 1
-        for number, count in hits.items():
-            share = count / runs[number]
-            if share >= NEAR_SHARE and share > found.get(number, (0.0, 0))[0]:
-                found[number] = (share, place)
+    left, right = [text or "" for text in one.texts], [text or "" for text in other.texts]
+    found = likenesses(left, right, skip=same)
     if not found:
         return None
-    first = min(found)
-    share = min(value for value, _ in found.values())
+    first = min(found, key=lambda number: (-found[number].share, number))
     return {
         "count": len(found),
-        "rows": [other.split.ids[number] for number in sorted(found)],
-        "share": share,
-        "pair": [one.split.ids[found[first][1]], other.split.ids[first]],
-        "example": other.texts[first],
+        "rows": [other.ids[number] for number in sorted(found)],
+        "of": len(other),
+        "whole": sum(like.whole for like in found.values()),
+        "share": min(like.share for like in found.values()),
+        "pair": [one.ids[found[first].place], other.ids[first]],
+        "examples": [left[found[first].place], right[first]],
     }
 
 
-def overlapping(one: Side, other: Side, gap: float) -> dict[str, Any] | None:
-    """Windows of two splits that overlap, or stand closer than the gap."""
-    rows: list[Any] = []
-    example = ""
-    spans = sorted(unit for unit in one.units if isinstance(unit, tuple))
-    for row, unit in zip(other.split.ids, other.units, strict=True):
-        if not isinstance(unit, tuple):
-            continue
-        hit = next((span for span in spans if span[0] < unit[1] + gap and unit[0] < span[1] + gap), None)
-        if hit is not None:
-            rows.append(row)
-            example = example or f"{list(hit)} and {list(unit)}"
-    return {"count": len(rows), "rows": rows, "example": example, "gap": gap} if rows else None
-
-
-def gap_of(unit: Any) -> float:
-    time = getattr(unit, "time", None)
-    return float(time.gap) if time is not None else 0.0
-
-
-def repeated(name: str, side: Side) -> dict[str, Any]:
+def repeated(name: str, side: Side) -> dict[str, Any] | None:
     """Texts that stand more than once in one split."""
     places: dict[bytes, list[int]] = defaultdict(list)
     for number, value in enumerate(side.hashes):
-        places[value].append(number)
+        if value is not None:
+            places[value].append(number)
     groups = [numbers for numbers in places.values() if len(numbers) > 1]
-    rows = [side.split.ids[number] for numbers in groups for number in numbers]
+    if not groups:
+        return None
+    rows = [side.ids[number] for numbers in groups for number in numbers]
     return {
         "split": name,
         "messages": len(groups),
@@ -256,7 +294,7 @@ def repeated(name: str, side: Side) -> dict[str, Any]:
 def over_all(sides: Mapping[str, Side]) -> dict[str, Any]:
     """Texts that stand more than once over all splits together: to the letter, and with case and blanks folded."""
     exact = Counter(value for side in sides.values() for value in side.exact)
-    folded = Counter(value for side in sides.values() for value in side.hashes)
+    folded = Counter(value for side in sides.values() for value in side.hashes if value is not None)
     return {
         "messages": sum(1 for count in exact.values() if count > 1),
         "folded": sum(1 for count in folded.values() if count > 1),
@@ -290,64 +328,14 @@ def file_hash(path: Path) -> str:
 
 
 def between_ranks(task: Task, train: Side | None, replicas: int) -> dict[str, Any] | None:
-    """Rows that more than one rank would see in epoch 0, padding aside."""
-    if train is None or replicas < 2:
+    """Rows that more than one rank would see in epoch 0, padding and what the order itself repeats aside."""
+    if train is None or replicas < 2 or train.foreign:
         return None
     order = epoch_order(task, train.split, 0, task.plan.seed)
     drop = task.plan.batch.drop_last
     shares = [rank_share(order, rank, replicas, drop) for rank in range(replicas)]
-    sets = [set(share[: len(share) - padding]) for share, padding in shares]
-    shared = sorted(set.intersection(*sets))
+    meant = Counter(order)
+    met = Counter(place for share, padding in shares for place in set(share[: len(share) - padding]))
+    shared = sorted(place for place, count in met.items() if count > 1 and meant[place] == 1)
     rows = [train.split.ids[place] for place in shared]
     return {"replicas": replicas, "shared": rows, "shared_count": len(rows)}
-
-
-def benchmark(path: Path, train: Side) -> dict[str, Any]:
-    """Rows of a benchmark file that occur in train, wholly or in 8-word runs."""
-    texts = benchmark_texts(path)
-    inside = {fold(text) for text in train.texts}
-    parts = [set(fold(text).split("\n")) for text in train.texts]
-    pieces = set().union(*parts) if parts else set()
-    pieces |= {fold(piece) for text in train.texts for piece in text.split("\n")}
-    whole = [text for text in texts if fold(text) in inside or fold(text) in pieces]
-    pool = set().union(*(runs_of(text) for text in train.texts)) if train.texts else set()
-    near = [text for text in texts if text not in whole and _contained(text, pool)]
-    return {
-        "file": str(path),
-        "count": len(whole),
-        "rows": whole[:LIST_LIMIT],
-        "example": whole[0] if whole else "",
-        "near": len(near),
-        "near_rows": near[:LIST_LIMIT],
-        "near_example": near[0] if near else "",
-    }
-
-
-def _contained(text: str, pool: set[int]) -> bool:
-    own = runs_of(text)
-    return bool(own) and len(own & pool) / len(own) >= NEAR_SHARE
-
-
-def benchmark_texts(path: Path) -> Sequence[str]:
-    """Every text of a benchmark file: the strings of JSON lines, else its lines."""
-    found: list[str] = []
-    for line in path.read_text("utf-8-sig", "replace").split("\n"):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except ValueError:
-            found.append(line.strip())
-            continue
-        found += _strings(value)
-    return found
-
-
-def _strings(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        return [value] if len(value.split()) > 2 else []
-    if isinstance(value, Mapping):
-        return [text for item in value.values() for text in _strings(item)]
-    if isinstance(value, (list, tuple)):
-        return [text for item in value for text in _strings(item)]
-    return []

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
+import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from tui_pilot.errors import PlanError
-from tui_pilot.plan.model import Held, TimeUnit, Unit
+from tui_pilot.plan.model import Held, RootUnit, TimeUnit, Unit
 
 Rule = str | Unit
 Record = Mapping[str, Any]
 Parents = Mapping[str, str | None]
+
+_PARENT = re.compile(r"(?:^|[_.])(?:parent|reply_to|in_reply_to|prev(?:ious)?)(?:$|[_.])|parentid$", re.IGNORECASE)
+
+
+def whole_rule(rule: Rule) -> Rule:
+    """The rule in force: a field that names a row's parent stands for the root of its chain.
+
+    The parent's id alone would cut a chain of three into two units, and call them apart.
+    """
+    if isinstance(rule, str) and _PARENT.search(rule):
+        return Unit(root_of=RootUnit(rule))
+    return rule
 
 
 def unit_of(rule: Rule, record: Record, parents: Parents | None = None) -> Any:
@@ -23,6 +37,7 @@ def unit_of(rule: Rule, record: Record, parents: Parents | None = None) -> Any:
     both of ``field``, by default ``id``. ``root_of`` needs ``parents``, the chain links of *all* splits
     (``parents_of``): a chain whose root is in another file is still one unit.
     """
+    rule = whole_rule(rule)
     if isinstance(rule, str):
         return plain(value_at(record, rule))
     if rule.time is not None:
@@ -50,18 +65,21 @@ def unit_of(rule: Rule, record: Record, parents: Parents | None = None) -> Any:
 def parents_of(rule: Rule | None, *tables: Iterable[Record]) -> dict[str, str | None]:
     """Row id to parent id over all splits, for ``root_of``; empty for other rules."""
     links: dict[str, str | None] = {}
+    rule = None if rule is None else whole_rule(rule)
     if rule is None or isinstance(rule, str) or rule.root_of is None:
         return links
     for table in tables:
         for record in table:
             own = plain(value_at(record, rule.root_of.id))
             if own is not None:
-                links[own] = plain(value_at(record, rule.root_of.parent))
+                # A second row of the same id that names no parent does not undo the link.
+                links[own] = plain(value_at(record, rule.root_of.parent)) or links.get(own)
     return links
 
 
 def fields_of(rule: Rule) -> list[str]:
     """The keys of a record that the rule reads."""
+    rule = whole_rule(rule)
     if isinstance(rule, str):
         return [rule]
     if rule.time is not None:
@@ -73,6 +91,7 @@ def fields_of(rule: Rule) -> list[str]:
 
 def describe(rule: Rule) -> str:
     """The rule in a few words, for a verdict that says which unit was used."""
+    rule = whole_rule(rule)
     if isinstance(rule, str):
         return rule
     if rule.time is not None:
@@ -100,12 +119,15 @@ def value_at(record: Record, name: str) -> Any:
 
 
 def plain(value: Any) -> str | None:
-    """An id as text, so that ``"7"``, ``7`` and ``7.0`` are one; null, blank and nested values are none."""
-    if value is None or isinstance(value, (list, dict)):
+    """An id as text, so that ``"7"``, ``7`` and ``7.0`` are one, and two spellings of an accent.
+
+    Null, blank, not-a-number and nested values are none.
+    """
+    if value is None or isinstance(value, (list, dict)) or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    text = str(value).strip()
+    text = unicodedata.normalize("NFC", str(value)).strip()
     return text or None
 
 
