@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tui_pilot.gates import precision, sources
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
@@ -12,20 +14,38 @@ from tui_pilot.text import plural, rate
 
 Seen = Mapping[str, Any]
 TOLERANCE = {"fp32": 1e-4, "bf16": 3e-2, "bf16-amp": 3e-2, "fp16-amp": 3e-2}
+PARALLEL = 0.99999
+"""Cosine from which on two gradients that differ do so by a factor alone."""
 
 
 def judge(seen: Seen, plan: Plan) -> list[Reason]:
     """``seen``: planned and counted numbers, the LR trace, the gradient comparison, row ids per rank."""
-    reasons: list[Reason] = []
     if seen.get("no_update"):
         return [reason("no_update", f"The campaign would end without an update: {seen['no_update']}")]
+    reasons: list[Reason] = []
+    reasons += _no_step(seen)
     reasons += _counts(seen, plan)
+    reasons += sources.judge(seen.get("sources") or (), seen.get("counted") or {}, plan)
     reasons += _ticks(seen)
     reasons += _curve(seen)
-    reasons += _scaler(seen)
+    reasons += precision.scaler(seen.get("scaler"))
     reasons += _gradient(seen.get("gradient"), plan)
+    reasons += _in_force((seen.get("gradient") or {}).get("in_force"), plan)
     reasons += _rows(seen)
     return reasons
+
+
+def _no_step(seen: Seen) -> list[Reason]:
+    """A loop that ran and never stepped, without a scaler that skipped: it would end as finished, untrained."""
+    steps, micros = seen.get("optimizer_steps"), seen.get("microbatches")
+    if steps is None or micros is None or steps + (seen.get("skipped") or 0) > 0:
+        return []
+    text = f"The loop ended without an optimizer step: 0 updates in {plural(micros, 'microbatch', 'microbatches')}"
+    if seen.get("rows_used") is not None:
+        text += f" of {plural(seen['rows_used'], 'row')}"
+    if seen.get("rows_before_filter") is not None:
+        text += f", {seen['rows_before_filter']:,} before the filter"
+    return [reason("no_update", text + f"; expected at least {max(1, seen.get('planned_updates') or 1)}.")]
 
 
 def _counts(seen: Seen, plan: Plan) -> list[Reason]:
@@ -56,17 +76,30 @@ def _counts(seen: Seen, plan: Plan) -> list[Reason]:
     if last and effective and last < effective:
         text = f"The last update of the run averages {plural(last, 'row')} instead of {effective}."
         reasons.append(reason("last_window", text, severity="note"))
+    items = seen.get("items_per_update") or ()
+    empty = [number + 1 for number, count in enumerate(items) if not count]
+    if empty:
+        text = (
+            f"{len(empty)} of {plural(len(items), 'update')} held no supervised item, first update {empty[0]}: "
+            "loss 0 and no gradient, but the schedule goes on."
+        )
+        severity = None if len(empty) == len(items) else "warn"
+        reasons.append(reason("zero_loss_zero_gradient", text, {"update": empty[0]}, severity=severity))
     return reasons
 
 
 def _ticks(seen: Seen) -> list[Reason]:
-    steps, ticks, done = seen.get("optimizer_steps"), seen.get("scheduler_ticks"), seen.get("updates")
-    if steps is None or ticks is None or done is None:
+    steps, ticks = seen.get("optimizer_steps"), seen.get("scheduler_ticks")
+    if steps is None or ticks is None or ticks == steps:
         return []
-    if ticks != steps:
-        text = f"The schedule ticked {ticks} times in {plural(steps, 'optimizer step')}; expected one tick per step."
-        return [reason("scheduler_ticks", text)]
-    return []
+    skipped = seen.get("skipped") or 0
+    told = f" and {plural(skipped, 'skipped one')}" if skipped else ""
+    sign = ">" if ticks > steps else "<"
+    text = (
+        f"The schedule ticked {plural(ticks, 'time')} in {plural(steps, 'optimizer step')}{told}: ticks {ticks} "
+        f"{sign} updates {steps}; expected one tick per step."
+    )
+    return [reason("scheduler_ticks", text)]
 
 
 def _curve(seen: Seen) -> list[Reason]:
@@ -82,18 +115,6 @@ def _curve(seen: Seen) -> list[Reason]:
             )
             return [reason("lr_curve_differs", text, {"update": point["update"]}, severity=point.get("severity"))]
     return []
-
-
-def _scaler(seen: Seen) -> list[Reason]:
-    scaler = seen.get("scaler")
-    if not scaler:
-        return []
-    reasons: list[Reason] = []
-    if scaler.get("updates", 0) != scaler.get("windows", 0):
-        windows = plural(scaler["windows"], "window")
-        text = f"The scaler was updated {scaler['updates']} times in {windows}; expected once each."
-        reasons.append(reason("scaler_updated_in_window", text))
-    return reasons
 
 
 def _gradient(found: Seen | None, plan: Plan) -> list[Reason]:
@@ -112,15 +133,57 @@ def _gradient(found: Seen | None, plan: Plan) -> list[Reason]:
             )
             return [reason("loss_not_token_weighted", text, {"rows": found.get("rows")})]
         return []
-    text = (
-        f"The update's gradient differs from the same rows one by one: relative error {error:.2g}, "
-        f"expected at most {limit:.0e}; length ratio {ratio:.3g} over {plural(parts, 'microbatch', 'microbatches')}."
-    )
     where = {"rows": found.get("rows")}
     scales = [float(parts), 1.0 / parts, float(found.get("rows_per_micro") or 1), float(plan.replicas)]
-    if found.get("direction", 0) > 0.999 and any(_near(ratio, scale) for scale in scales if scale != 1.0):
+    text = (
+        f"The update's gradient differs from the same rows one by one: relative error {error:.2g}, "
+        f"expected at most {limit:.0e}; length ratio {ratio:.3g} over {plural(parts, 'microbatch', 'microbatches')}"
+    )
+    direction = found.get("direction", 0)
+    if direction > PARALLEL or (direction > 0.999 and any(_near(ratio, scale) for scale in scales if scale != 1.0)):
+        text += ": not divided by them." if ratio > 1 else ": divided twice." if _near(ratio, 1.0 / parts) else "."
         return [reason("gradient_scaled", text, where)]
-    return [reason("loss_not_token_weighted", text, where)]
+    return [reason("loss_not_token_weighted", text + ".", where)]
+
+
+def _in_force(found: Seen | None, plan: Plan) -> list[Reason]:
+    """The loss that one microbatch really went through: its size, and the labels it was given."""
+    if not found:
+        return []
+    where = {"rows": found.get("rows")}
+    summed, returned = found.get("summed"), found.get("returned")
+    if summed and returned is not None:
+        ratio, parts = returned / summed, plan.batch.accumulation
+        names = {float(parts): "multiplied by the accumulation", 1.0 / parts: "divided by the accumulation once more"}
+        told = next((words for scale, words in names.items() if scale != 1.0 and _near(ratio, scale)), None)
+        if told:
+            text = f"The loss returned is {returned:.4g}, its items sum to {summed:.4g}: {told} ({parts})."
+            return [reason("gradient_scaled", text, where)]
+    for call in found.get("calls") or ():
+        wrong = _mismatch(call, found)
+        if wrong:
+            return [reason("loss_mismatch", wrong, where)]
+    return []
+
+
+def _mismatch(call: Seen, found: Seen) -> str | None:
+    name, labels = call["loss"], found.get("labels")
+    given, wanted = call["input"], call["target"]
+    numbers = name not in ("cross_entropy", "nll_loss")
+    if numbers and _multiplies(given, wanted):
+        shapes = f"{' x '.join(map(str, given)) or '1'} answers against {' x '.join(map(str, wanted)) or '1'} labels"
+        return f"{name} is in force on {shapes}: every answer is compared with every label; expected one shape."
+    if numbers and not name.startswith("binary") and found.get("classes", 0) > 1:
+        return f"{name} is in force on {labels} labels, and the task names {found['classes']} classes."
+    return None
+
+
+def _multiplies(left: Sequence[int], right: Sequence[int]) -> bool:
+    """Whether two shapes broadcast to more items than either has."""
+    size = max(len(left), len(right))
+    padded = [[1] * (size - len(each)) + list(each) for each in (left, right)]
+    together: int = math.prod(max(pair) for pair in zip(*padded, strict=True))
+    return together > max(int(math.prod(left)), int(math.prod(right)))
 
 
 def tolerance(plan: Plan) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from tui_pilot.gates import precision
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.overfit import trainable_set
 from tui_pilot.gates.verdict import Reason
@@ -27,12 +28,7 @@ def load(seen: Seen, plan: Plan) -> list[Reason]:
     dtypes = seen.get("trainable_dtypes") or {}
     half = [name for name in ("float16", "bfloat16") if dtypes.get(name)]
     if plan.precision.endswith("-amp") and half:
-        names = dtypes[half[0]]
-        text = (
-            f"{plural(len(names), 'trainable tensor')} in {half[0]} under {plan.precision}: {names[0]}; "
-            f"expected float32."
-        )
-        reasons.append(reason("trainable_half_precision", text, {"tensors": names, "tensor": names[0]}))
+        reasons += precision.half_under_scaler(dtypes, plan)
     elif not seen.get("adapter"):
         wrong = {name: names for name, names in dtypes.items() if name != planned and names}
         for name, names in wrong.items():
@@ -105,7 +101,7 @@ def backward(seen: Seen, plan: Plan) -> list[Reason]:
 
 def first_step(seen: Seen, plan: Plan) -> list[Reason]:
     """``seen``: lr, whether parameters moved, optimizer state bytes, scaler."""
-    reasons: list[Reason] = []
+    reasons = precision.clipped_scaled(seen.get("scaler") or {})
     if seen.get("skipped"):
         text = "The first optimizer step was skipped by the scaler" + (
             f" {seen['skips']} times in a row." if seen.get("skips", 1) > 1 else "."
@@ -137,13 +133,36 @@ def steady_step(seen: Seen, plan: Plan) -> list[Reason]:
     if bad is not None:
         text = f"The loss of update {bad + 2} is {loss_word(losses[bad])}, expected a finite number."
         reasons.append(reason("not_finite", text, {"rows": seen.get("row_ids"), "update": bad + 2}))
-    elif seen.get("moved_share", 0) > 0 and len(losses) >= 2 and len(set(losses)) == 1 and not seen.get("no_lr"):
+    else:
+        reasons += _stale(seen, losses)
+    return reasons + precision.never_steps(seen.get("skips_in_row", 0))
+
+
+def _stale(seen: Seen, losses: list[float]) -> list[Reason]:
+    """Forwards that do not see what the optimizer wrote: by a probe of the weights, else by losses that stand still.
+
+    Equal losses alone are no evidence where a probe was made: an update may be too small to show in them.
+    """
+    where = {"rows": seen.get("row_ids")}
+    probe = seen.get("probe")
+    if probe:
+        now, doubled, fresh = probe["now"], probe["doubled"], probe["fresh"]
+        if not all(_finite(value) for value in (now, fresh)):
+            return []
+        if now == doubled and now == fresh:
+            text = f"The loss of the same rows stays {now:.9g} when every trainable weight is doubled in place."
+            return [reason("update_not_seen", text + " Forwards read other weights than the optimizer writes.", where)]
+        if abs(now - fresh) > probe["tolerance"] * max(abs(now), abs(fresh), 1e-12):
+            text = (
+                f"The loss of the same rows is {now:.9g}, and {fresh:.9g} once autocast's cache is emptied: "
+                f"forwards are served casts of weights that have been updated since."
+            )
+            return [reason("update_not_seen", text, where)]
+        return []
+    if seen.get("moved_share", 0) > 0 and len(losses) >= 2 and len(set(losses)) == 1 and not seen.get("no_lr"):
         text = f"Weights moved and the loss of the same rows stayed {loss_word(losses[0])} {len(losses)} times."
-        reasons.append(reason("update_not_seen", text, {"rows": seen.get("row_ids")}))
-    if seen.get("skips_in_row", 0) >= 5:
-        text = f"{seen['skips_in_row']} updates in a row were skipped by the scaler."
-        reasons.append(reason("scaler_never_steps", text))
-    return reasons
+        return [reason("update_not_seen", text, where)]
+    return []
 
 
 def evaluate(seen: Seen, plan: Plan) -> list[Reason]:

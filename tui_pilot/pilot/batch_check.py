@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from tui_pilot.observe.counters import scaler_facts
 from tui_pilot.observe.tensors import weights_hash
-from tui_pilot.pilot import gradient_check
+from tui_pilot.pilot import gradient_check, scaler_check
 from tui_pilot.pilot.checkpoint import random_state, restore_random_state
+from tui_pilot.pilot.config_sources import sources
 from tui_pilot.pilot.loop import Loop, Result
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rows import Microbatch, epoch_order
@@ -28,12 +30,14 @@ class Watch:
         self.loop, self.answer = loop, answer
         self.rows: list[int] = []
         self.items: list[int] = []
-        self.microbatches = 0
+        self.microbatches = self.most_microbatches = 0
         self.disagree: list[dict[str, Any]] = []
         self.norms: list[float | None] = []
+        self.skipped = self.in_row = self.most_in_row = 0
+        self.injected: dict[str, Any] | None = None
         self.bad: Result | None = None
         self.first_ids: list[Any] = []
-        self.start = dict(vars(loop.counters))
+        self.start = loop.counters.numbers()
         loop.observers.append(self._observe)
 
     def _observe(self, kind: str, value: Any) -> None:
@@ -48,11 +52,12 @@ class Watch:
         streams = random_state(loop.context.device)
         current.progress(0, None, "gradient", "comparing the accumulated gradient with the same rows one by one")
         current.seen["gradient"] = gradient_check.compare(loop)
+        self.injected = scaler_check.inject(loop)
         self.disagree.clear()
         current.seen["curve"] = curve(loop)
         current.seen |= orders(loop)
         restore_random_state(streams, loop.context.device)
-        self.start = dict(vars(loop.counters))
+        self.start = loop.counters.numbers()
 
     def after(self, result: Result, window: list[Microbatch]) -> None:
         """One update's counts."""
@@ -60,7 +65,11 @@ class Watch:
         self.rows.append(self.loop.all_sum(result.rows) if world > 1 else result.rows)
         self.items.append(result.items)
         self.microbatches += len(window)
+        self.most_microbatches = max(self.most_microbatches, len(window))
         self.norms.append(result.norm)
+        self.skipped += result.skipped
+        self.in_row = self.in_row + 1 if result.skipped else 0
+        self.most_in_row = max(self.most_in_row, self.in_row)
         if not self.first_ids:
             self.first_ids = result.ids
         if self.bad is None and not math.isfinite(result.loss):
@@ -68,14 +77,15 @@ class Watch:
 
     def counted(self) -> dict[str, Any]:
         """Counted numbers beside the planned ones, for JSON and screen."""
-        now = vars(self.loop.counters)
+        since = self.loop.counters.since(self.start)
         return {
             "updates": len(self.rows),
             "rows_per_update": self.rows,
             "items_per_update": self.items,
             "microbatches": self.microbatches,
-            "optimizer_steps": now["optimizer_steps"] - self.start["optimizer_steps"],
-            "scheduler_ticks": now["scheduler_ticks"] - self.start["scheduler_ticks"],
+            "optimizer_steps": since["optimizer_steps"],
+            "scheduler_ticks": since["scheduler_ticks"],
+            "skipped": self.skipped,
             "effective_batch": max(self.rows, default=None),
         }
 
@@ -88,18 +98,26 @@ class Watch:
             "planned": self.answer.as_json(),
             "planned_rows_per_update": planned,
             "rows_per_update": self.rows,
+            "items_per_update": self.items,
             "optimizer_steps": counted["optimizer_steps"],
             "scheduler_ticks": counted["scheduler_ticks"],
+            "skipped": self.skipped,
             "updates": len(self.rows),
+            "sources": sources(context.plan, context.folder),
+            "counted": {"effective": counted["effective_batch"], "accumulation": self.most_microbatches},
             "count_disagrees": self.disagree[:10],
         }
         if self.bad is not None:
-            current.seen |= {"bad_update": self.bad.update, "bad_rows": self.bad.ids}
+            current.seen |= {"bad_update": self.bad.update, "bad_rows": self.bad.bad_ids or self.bad.ids}
         if loop.scaler is not None:
+            facts = scaler_facts(loop.counters, self.start, len(self.rows))
             current.seen["scaler"] = {
-                "updates": loop.counters.scaler_updates - self.start["scaler_updates"],
-                "windows": len(self.rows),
+                **facts,
+                "skips_in_row": self.most_in_row,
+                "sizes": current.seen["gradient"].get("sizes"),
+                "injected": self.injected,
             }
+            current.inputs["skipped"] = self.skipped
         if context.world > 1:
             current.seen["rank_hashes"] = context.gather(weights_hash(loop.raw))
             current.seen["rank_norms"] = context.gather(self.norms[-1])

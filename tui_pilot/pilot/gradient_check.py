@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import nn
 
 from tui_pilot.observe.dropout import no_dropout
+from tui_pilot.observe.gradients import Gradient, comparison, gradient_of
+from tui_pilot.observe.losses import watch_losses
 from tui_pilot.pilot.lengths import shortest_supervised
-from tui_pilot.pilot.loop import Loop, trainable
-from tui_pilot.pilot.rows import Feed, chunks
+from tui_pilot.pilot.loop import Loop
+from tui_pilot.pilot.rows import Feed, Microbatch, chunks
+from tui_pilot.pilot.scaler_check import LARGE, SMALL, FixedScale, at_scale, length_of
 
 MOST_MICROBATCHES = 4
 
 
 def compare(loop: Loop) -> dict[str, Any]:
-    """Relative error, length ratio and direction of the two gradients over the shortest rows.
+    """Relative error, length ratio and direction of the two gradients over the shortest rows, and the loss in force.
 
     The reference sums the loss over rows at micro 1 and divides by the window's count: never a batch larger than
     planned. Gradients of the reference live on the host. Weights are not touched.
@@ -27,7 +31,7 @@ def compare(loop: Loop) -> dict[str, Any]:
         return {"why": "the model has batch normalization, whose gradient depends on the microbatch by design."}
     plan = context.plan.batch
     parts = min(plan.accumulation, MOST_MICROBATCHES)
-    wanted = plan.micro * parts * context.world
+    wanted = max(2, plan.micro * parts) * context.world  # one row alone compares with nothing
     places = shortest_supervised(context, loop.feed.split, wanted)
     if len(places) < max(2, context.world):
         return {"why": "fewer than two supervised rows."}
@@ -35,49 +39,48 @@ def compare(loop: Loop) -> dict[str, Any]:
     share = places[context.rank :: context.world]
     window = [loop.feed.build(group) for group in chunks(share, plan.micro)]
     loop.raw.train()
-    loop.optimizer.zero_grad(set_to_none=True)
+    rows = [row for micro in window for row in micro.ids]
     with no_dropout(loop.raw):
         total = loop.window_total(window)
         if total == 0:
             return {"why": "the chosen rows hold no supervised item."}
-        saved, loop.scaler = loop.scaler, None
+        saved, size = loop.scaler, LARGE if loop.scaler is not None else 1.0
         try:
-            for number, micro in enumerate(window):
-                loop.forward_backward(micro, total, number == len(window) - 1)
-            real = {name: p.grad.detach().cpu().clone() for name, p in trainable(loop.raw) if p.grad is not None}
-            loop.optimizer.zero_grad(set_to_none=True)
-            reference = _one_by_one(loop, places, total)
-            together = _additive(loop, places)
+            real = at_scale(loop, window, total, size)
+            found: dict[str, Any] = {}
+            if saved is not None:
+                other = at_scale(loop, window, total, SMALL)
+                small, large = length_of(other), length_of(real)
+                if math.isfinite(large):
+                    found["sizes"] = {"small": small, "large": large, "scales": [SMALL, LARGE], "rows": rows}
+                else:  # the larger scale overflows half precision, as a scaler's first guess may
+                    real, size = other, SMALL
+            loop.scaler = FixedScale(size)
+            reference = _one_by_one(loop, places, total, size)
+            loop.scaler = None
+            found["together"] = _additive(loop, places)
+            found["in_force"] = _in_force(loop, window[0])
         finally:
             loop.scaler = saved
             loop.optimizer.zero_grad(set_to_none=True)
-    error, ratio, direction = distance(real, reference)
-    rows = [row for micro in window for row in micro.ids]
-    return {
-        "error": error,
-        "ratio": ratio,
-        "direction": direction,
-        "microbatches": len(window),
-        "rows": rows,
-        "rows_per_micro": len(window[0].ids),
-        "items": total,
-        "together": together,
-    }
+    found |= comparison(real, reference, len(window), rows)
+    return {**found, "rows_per_micro": len(window[0].ids), "items": total}
 
 
-def _one_by_one(loop: Loop, places: list[int], total: int) -> dict[str, torch.Tensor]:
+def _one_by_one(loop: Loop, places: list[int], total: int, size: float) -> Gradient:
     world = loop.context.world
     feed: Feed = loop.feed
+    loop.optimizer.zero_grad(set_to_none=True)
     for place in places:
         micro = feed.build([place])
-        loss = loop.forward(micro)
+        loss = loop.forward(micro) * (size / total)
         # Every rank runs all rows alone, so nothing is reduced and the sum is divided once.
         if world > 1:
             with loop.model.no_sync():  # type: ignore[operator]
-                (loss / total).backward()  # type: ignore[no-untyped-call]
+                loss.backward()  # type: ignore[no-untyped-call]
         else:
-            (loss / total).backward()  # type: ignore[no-untyped-call]
-    return {name: p.grad.detach().cpu().clone() for name, p in trainable(loop.raw) if p.grad is not None}
+            loss.backward()  # type: ignore[no-untyped-call]
+    return gradient_of(loop.raw, size)
 
 
 def _additive(loop: Loop, places: list[int]) -> dict[str, Any]:
@@ -89,16 +92,17 @@ def _additive(loop: Loop, places: list[int]) -> dict[str, Any]:
     return {"whole": whole, "apart": apart, "error": abs(whole - apart) / max(1e-12, abs(apart))}
 
 
-def distance(real: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> tuple[float, float, float]:
-    """``|g - r| / |r|``, ``|g| / |r|`` and the cosine between them, in double precision."""
-    square = own = other = product = 0.0
-    for name, tensor in reference.items():
-        want = tensor.double()
-        have = real[name].double() if name in real else torch.zeros_like(want)
-        square += float(((have - want) ** 2).sum())
-        own += float((have**2).sum())
-        other += float((want**2).sum())
-        product += float((have * want).sum())
-    if other == 0:
-        return (0.0, 1.0, 1.0) if own == 0 else (float("inf"), float("inf"), 0.0)
-    return (square / other) ** 0.5, (own / other) ** 0.5, product / max(1e-300, (own * other) ** 0.5)
+def _in_force(loop: Loop, micro: Microbatch) -> dict[str, Any]:
+    """The torch losses that one microbatch goes through, beside what the task returned and the labels it was given."""
+    with torch.no_grad(), watch_losses() as calls:
+        returned = float(loop.forward(micro))
+    labels = micro.batch.get("labels")
+    known = [call["sum"] for call in calls]
+    return {
+        "calls": [{key: value for key, value in call.items() if key != "sum"} for call in calls[:8]],
+        "returned": returned,
+        "summed": sum(known) if known and None not in known else None,
+        "labels": str(labels.dtype).removeprefix("torch.") if isinstance(labels, torch.Tensor) else None,
+        "classes": len(loop.task.class_names()),
+        "rows": micro.ids,
+    }

@@ -7,6 +7,7 @@ An update prefetches a window of microbatches, sums their supervised items over 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,8 @@ class Result:
     skipped: bool = False
     microbatches: int = 0
     scale: float | None = None
+    bad_ids: list[Any] = field(default_factory=list)
+    """Rows of the microbatches whose loss is not finite."""
 
 
 @dataclass
@@ -134,8 +137,11 @@ class Loop:
         total = self.window_total(window)
         lr = self.lr
         loss = 0.0
+        bad: list[Any] = []
         for number, micro in enumerate(window):
-            loss += self.forward_backward(micro, total, number == len(window) - 1)
+            part = self.forward_backward(micro, total, number == len(window) - 1)
+            bad += [] if math.isfinite(part) else micro.ids
+            loss += part
             self._notify("microbatch", micro)
         loss = self.all_sum(loss) / max(1, total)
         norm, skipped = self.step()
@@ -143,7 +149,7 @@ class Loop:
         rows = sum(len(micro.ids) for micro in window)
         ids = [row for micro in window for row in micro.ids]
         scale = self.scaler.get_scale() if self.scaler is not None else None
-        return Result(self.updates, loss, lr, total, rows, ids, norm, skipped, len(window), scale)
+        return Result(self.updates, loss, lr, total, rows, ids, norm, skipped, len(window), scale, bad)
 
     @property
     def lr(self) -> float:

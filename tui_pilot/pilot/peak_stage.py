@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from tui_pilot.gates.codes import reason
+from tui_pilot.gates.precision import NEVER_STEPS
+from tui_pilot.observe.counters import scaler_facts
 from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import changing, hashes, one_hash, weights_hash
-from tui_pilot.pilot import control, evaluation, packing
+from tui_pilot.pilot import control, evaluation, packing, stale_check
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.lengths import longest
@@ -32,7 +34,7 @@ class Peak:
         self.window: list[Microbatch] = []
         self.total = 0
         self.loss: torch.Tensor | None = None
-        self.before: dict[str, str] = {}
+        self.skips = 0
 
     @property
     def ready(self) -> Loop:
@@ -181,16 +183,18 @@ def first_step(peak: Peak, current: Phase) -> None:
     with current.measure("window"):
         for number, micro in enumerate(rest):
             loop.forward_backward(micro, peak.total, number == len(rest) - 1)
-    with current.measure("step"):
+    start = loop.counters.numbers()
+    with current.measure("step"), loop.counters.clipping():
         norm, skipped = loop.step()
         loop.updates += 1
     after = hashes(changing(loop.raw))
-    skips = 1 if skipped else 0
+    peak.skips = 1 if skipped else 0
     current.reachable = reachable_bytes(loop.raw, loop.optimizer)
     current.seen |= {
         "lr": lr,
         "skipped": skipped,
-        "skips": skips,
+        "skips": peak.skips,
+        "scaler": scaler_facts(loop.counters, start, 1) if loop.scaler is not None else None,
         "tensors": len(before),
         "moved": sum(1 for name in before if before[name] != after.get(name)),
     }
@@ -210,7 +214,7 @@ def steady_step(peak: Peak, current: Phase) -> None:
     updates = max(2, context.plan.pilot.steady)
     losses: list[float] = []
     after: list[int | None] = []
-    skips = in_row = 0
+    skips = in_row = peak.skips
     first_hash = weights_hash(loop.raw)
     rates: list[float] = []
     current.inputs |= {
@@ -218,7 +222,9 @@ def steady_step(peak: Peak, current: Phase) -> None:
         "updates": updates,
         "row_ids": [r for m in peak.window for r in m.ids],
     }
-    for number in range(updates):
+    number = 0
+    # A scaler that has only skipped so far may still be looking for its scale: that is not known after two updates.
+    while number < updates or 0 < in_row < NEVER_STEPS:
         rates.append(loop.lr)
         loss = 0.0
         for place, micro in enumerate(peak.window):
@@ -234,9 +240,11 @@ def steady_step(peak: Peak, current: Phase) -> None:
         in_row = in_row + 1 if skipped else 0
         skips = max(skips, in_row)
         losses.append(loop.all_sum(loss) / max(1, peak.total))
-        current.progress(number + 1, updates, "updates", f"loss {losses[-1]:.3f}")
+        number += 1
+        current.progress(number, max(updates, number), "updates", f"loss {losses[-1]:.3f}")
     current.reachable = reachable_bytes(loop.raw, loop.optimizer)
     current.seen |= {
+        "probe": stale_check.probe(loop, peak.window[0]),
         "allocated_after": after,
         "losses": losses,
         "row_ids": current.inputs["row_ids"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 import traceback
@@ -18,12 +19,16 @@ from tui_pilot.events import schema
 from tui_pilot.events.writer import utc_now
 from tui_pilot.gates import judge, ways_out
 from tui_pilot.gates.codes import reason
+from tui_pilot.gates.crash_words import translated
 from tui_pilot.gates.verdict import Reason, Verdict
 from tui_pilot.observe.memory import Window, joined
 from tui_pilot.pilot.context import Context
 from tui_pilot.text import size
 
-_OOM_TEXT = re.compile(r"out of memory|can't allocate memory|not enough memory|cannot allocate memory", re.IGNORECASE)
+_OOM_TEXT = re.compile(
+    r"out of memory|(?:can't|cannot|failed to) allocate|not enough memory|DefaultCPUAllocator|_ALLOC_FAILED",
+    re.IGNORECASE,
+)
 _LOST_TEXT = re.compile(r"gloo/transport|Connection (?:closed|reset) by peer|remote process exited", re.IGNORECASE)
 _LOST_KINDS = ("DistBackendError", "DistNetworkError", "DistStoreError")
 PATIENCE_S = 20.0
@@ -203,6 +208,9 @@ def describe(current: Phase, error: BaseException) -> Reason:
         said = str(error).removesuffix(error.advice).rstrip()
         return reason(code, f"{error.title}: {said}", where=where, advice=error.advice or None)
     first = str(error).strip().split("\n")[0][:500]
+    known = translated(first)
+    if known is not None:
+        return reason(known[0], f"{known[1]}: {first}{spot}", where={**where, "log": file})
     return reason("crash", f"{type(error).__name__}{spot}: {first or 'no message'}", where={**where, "log": file})
 
 
@@ -221,14 +229,27 @@ def leave_the_word(error: BaseException) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """``torch.OutOfMemoryError``, CUDA's own text, or the CPU allocator's plain RuntimeError."""
+    """``torch.OutOfMemoryError``, CUDA's own text, the CPU allocator's plain RuntimeError, or what came of one."""
     kinds: tuple[type[BaseException], ...] = (MemoryError,)
     out_of_memory = getattr(torch, "OutOfMemoryError", None)
     if out_of_memory is not None:
         kinds = (*kinds, out_of_memory)
-    if isinstance(error, kinds):
-        return True
-    return isinstance(error, RuntimeError) and bool(_OOM_TEXT.search(str(error)))
+    for cause in causes(error):
+        if isinstance(cause, kinds) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM):
+            return True
+        if isinstance(cause, RuntimeError) and _OOM_TEXT.search(str(cause)):
+            return True
+    return False
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from, outermost first."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__
 
 
 def asked_bytes(text: str) -> int | None:
@@ -242,7 +263,7 @@ def asked_bytes(text: str) -> int | None:
 
 def _out_of_memory(current: Phase, error: BaseException) -> Reason:
     context = current.context
-    asked = asked_bytes(str(error))
+    asked = asked_bytes("\n".join(str(cause) for cause in causes(error)))
     allocated, reserved = context.meter.now()
     at = current.at
     where: dict[str, Any] = {"rank": context.rank, "device": str(context.device)}

@@ -91,7 +91,7 @@ def batch(train: Train, current: Phase) -> None:
                 f"{len(split)} rows give no window of {context.plan.batch.accumulation} microbatches."
             )
             return
-        with current.measure("update") as one:
+        with current.measure("update") as one, loop.counters.clipping():
             result = loop.update(window)
         watch.after(result, window)
         twin.announce(loop, "batch", result, one.duration_s)
