@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tui_pilot.gates import batch, close, examples, memory_phases, overfit, resume, splits, stack
+from tui_pilot.gates import artifact, batch, close, examples, memory_phases, overfit, resume, splits, stack
 from tui_pilot.gates.codes import CODES, reason
 from tui_pilot.gates.verdict import Reason, Verdict, settle
 from tui_pilot.plan.model import Plan
@@ -26,9 +26,9 @@ JUDGES: dict[str, Judge] = {
     "evaluate": memory_phases.evaluate,
     "batch": batch.judge,
     "checkpoint": close.checkpoint,
-    "export": close.export,
+    "export": artifact.export,
     "resume": resume.judge,
-    "reload": close.reload,
+    "reload": artifact.reload,
 }
 
 
@@ -55,7 +55,7 @@ def thresholds(phase: str, plan: Plan) -> dict[str, Any]:
     if phase == "resume":
         return {"max_seek_seconds": plan.gates.resume.max_seek_seconds}
     if phase == "reload":
-        return {"relative_loss": plan.gates.reload.relative_loss or dict(close.OUTPUT_TOLERANCE)}
+        return {"relative_loss": plan.gates.reload.relative_loss or dict(artifact.OUTPUT_TOLERANCE)}
     return {}
 
 

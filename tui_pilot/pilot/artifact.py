@@ -7,20 +7,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
+from torch import nn
 
 from tui_pilot.events.writer import utc_now
-from tui_pilot.observe.tensor_files import read_folder
+from tui_pilot.observe.tensor_files import Weights, read_folder
 from tui_pilot.observe.tensors import tensor_hash
-from tui_pilot.pilot import control
+from tui_pilot.pilot import came_back, control
+from tui_pilot.pilot.came_back import forms_of, plain_name
 from tui_pilot.pilot.checkpoint import MANIFEST, sha256
 from tui_pilot.pilot.loop import Loop, trainable
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.trainable_set import is_adapter
 from tui_pilot.run_folder import write_json
-
-DTYPES = {None: None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def export(loop: Loop, current: Phase) -> None:
@@ -29,6 +28,7 @@ def export(loop: Loop, current: Phase) -> None:
     folder = context.run.artifact
     if context.main:
         stored = control.store(context, loop.raw)
+        came_back.store(context, loop.raw)
         temporary = folder.with_name(".artifact.part")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
@@ -71,30 +71,52 @@ def inspect(loop: Loop, folder: Path, files: dict[str, int]) -> dict[str, Any]:
     """What the artifact holds against what was trained, by value: names may be renamed on the way."""
     context = loop.context
     weights = read_folder(folder)
+    names = dict(trainable(loop.raw))
     found: dict[str, Any] = {
         "files": files,
         "elements": weights.elements,
+        "trained": len(names),
+        "trained_elements": sum(p.numel() for p in names.values()),
         "unsafe": weights.unsafe,
+        "refused": weights.refused,
+        "hollow": _hollow(weights, loop.raw),
+        "foreign_bytes": weights.foreign_bytes,
         "lacking": lacking(loop, files),
     }
-    if weights.unread:
-        found["values_unread"] = weights.unread[0]
-    kept = set(weights.hashes.values())
-    dtype = DTYPES.get(context.plan.export.dtype)
-    names = dict(trainable(loop.raw))
-    found["trained"], found["trained_elements"] = len(names), sum(p.numel() for p in names.values())
-    if context.plan.export.kind == "merged" and any(is_adapter(name) for name in names):
-        return found
-    missing = []
-    for name, parameter in names.items():
-        forms = [parameter.detach()] + ([parameter.detach().to(dtype)] if dtype is not None else [])
-        if not any(tensor_hash(form) in kept for form in forms):
-            missing.append(name)
-    if weights.elements:
-        found["missing"] = missing
+    unread = weights.unread or (weights.foreign if not weights.elements else [])
+    if unread:
+        found["values_unread"] = unread[0]
+    merged = context.plan.export.kind == "merged" and any(is_adapter(name) for name in names)
+    if weights.elements and not merged:
+        found["missing"] = _missing(weights, names)
     moved = loop.updates > context.plan.optimizer.warmup
     found["zero_adapters"] = [name for name in weights.zero if "lora_B" in name] if moved else []
     return found | generic_names(loop, folder)
+
+
+def _hollow(weights: Weights, model: nn.Module) -> list[dict[str, Any]]:
+    """Tensors that the artifact names and that have no element, beside the shape the model has under that name."""
+    shapes = {plain_name(name): tuple(value.shape) for name, value in model.state_dict().items()}
+    return [
+        {"tensor": name, "saved": list(weights.shapes[name]), "trained": list(shapes.get(plain_name(name)) or ())}
+        for name in weights.hollow
+        if shapes.get(plain_name(name)) != weights.shapes[name]
+    ]
+
+
+def _missing(weights: Weights, names: dict[str, nn.Parameter]) -> list[dict[str, Any]]:
+    """Trained tensors whose values are nowhere in the artifact, each with what stands under its name instead."""
+    kept = set(weights.hashes.values())
+    saved = {plain_name(name): shape for name, shape in weights.shapes.items()}
+    return [
+        {"tensor": name, "saved": _shape(saved.get(plain_name(name))), "trained": list(parameter.shape)}
+        for name, parameter in names.items()
+        if not any(tensor_hash(form) in kept for form in forms_of(parameter))
+    ]
+
+
+def _shape(shape: tuple[int, ...] | None) -> list[int] | None:
+    return None if shape is None else list(shape)
 
 
 def lacking(loop: Loop, files: dict[str, int]) -> list[str]:

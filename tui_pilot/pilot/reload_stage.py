@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from tui_pilot.errors import PilotError
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.judge import known
 from tui_pilot.observe.memory import reachable_bytes
-from tui_pilot.pilot import checkpoint, control
+from tui_pilot.observe.tensor_files import unsafe_files
+from tui_pilot.pilot import came_back, checkpoint, control
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.phase import Phase, PhaseBroken, is_out_of_memory, phase, skip
 from tui_pilot.tasks.base import defines
@@ -44,6 +49,10 @@ def reload(context: Context, current: Phase) -> None:
             {"code": "tensors_missing", "text": f"The artifact is not whole: {why}.", "where": {}}
         ]
         return
+    refused = {name: what for name, what in unsafe_files(folder).items() if not name.endswith("training_args.bin")}
+    if refused:
+        current.seen["problems"] = [unsafe(refused)]
+        return
     task = context.task()
     found = control.stored(context.run)
     try:
@@ -53,7 +62,7 @@ def reload(context: Context, current: Phase) -> None:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        problem = named(error)
+        problem = named(error, folder)
         if problem is None:
             raise
         current.seen["problems"] = [problem]
@@ -65,8 +74,12 @@ def reload(context: Context, current: Phase) -> None:
         return
     batch, before = found
     current.at = {"rows": list(range(_rows(batch)))}
-    with current.measure("control"):
-        after = control.answers(context, model, batch)
+    try:
+        with current.measure("control"), tables_watched(model):
+            after = control.answers(context, model, batch)
+    except OutOfTable as error:
+        current.seen["problems"] = [error.problem]
+        return
     changed = [
         row
         for row, pair in enumerate(zip(before.get("answers") or (), after.get("answers") or (), strict=False))
@@ -86,6 +99,7 @@ def reload(context: Context, current: Phase) -> None:
         "dtype": coarse,
         "adapter": context.plan.model.adapter is not None,
         **prompt_ids(context, batch),
+        **came_back.compare(context.run, model),
     }
     current.inputs |= {
         "control_rows": _rows(batch),
@@ -101,6 +115,46 @@ def reload(context: Context, current: Phase) -> None:
             _text(task, answer, batch, row) for row, answer in enumerate(after["answers"][:4])
         ]
     context.facts("reload", {"answers": current.seen["answers"], "changed": len(changed), "loss": after.get("loss")})
+
+
+class OutOfTable(Exception):
+    """An id that has no row in an embedding table."""
+
+    def __init__(self, problem: dict[str, Any]) -> None:
+        super().__init__(problem["text"])
+        self.problem = problem
+
+
+@contextmanager
+def tables_watched(model: nn.Module) -> Iterator[None]:
+    """Raise ``OutOfTable`` before a table is asked for a row it has not: a GPU would end the process by an assert."""
+
+    def look(name: str, table: nn.Embedding, ids: Any) -> None:
+        highest = int(ids.max()) if isinstance(ids, torch.Tensor) and ids.numel() else -1
+        if highest >= table.num_embeddings:
+            text = f"Token id {highest} out of table {table.num_embeddings} ({name} of the reloaded model)."
+            where = {"tensor": f"{name}.weight", "id": highest}
+            raise OutOfTable({"code": "id_out_of_table", "text": text, "where": where})
+
+    hooks = [
+        module.register_forward_pre_hook(lambda table, given, name=name: look(name, table, given[0] if given else None))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding)
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def unsafe(refused: dict[str, str]) -> dict[str, Any]:
+    """The problem of files that safe loading refuses: named, and the artifact is not loaded at all."""
+    file, what = next(iter(refused.items()))
+    text = f"{', '.join(list(refused)[:3])} holds objects that only unsafe loading could read"
+    text += f" ({what})" if what else ""
+    where = {"file": file, **({"type": what} if what else {})}
+    return {"code": "unsafe_artifact", "text": text + "; nothing was loaded.", "where": where}
 
 
 def differ(before: Any, after: Any, batch: dict[str, Any], row: int) -> bool:
@@ -150,9 +204,12 @@ def prompt_ids(context: Context, batch: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def named(error: Exception) -> dict[str, Any] | None:
+def named(error: Exception, folder: Path) -> dict[str, Any] | None:
     """A failed load by what it means, where it is one of the known kinds."""
     text = str(error)
+    if isinstance(error, FileNotFoundError) and str(error.filename or "").startswith(str(folder)):
+        file = str(Path(str(error.filename)).relative_to(folder))
+        return {"code": "tensors_missing", "text": f"The artifact has no {file}.", "where": {"file": file}}
     if isinstance(error, PilotError) and known(error.code):
         return {"code": error.code, "text": str(error), "where": {"file": error.file} if error.file else {}}
     missing, unexpected = _MISSING.search(text), _UNEXPECTED.search(text)
