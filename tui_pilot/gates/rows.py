@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,7 @@ class RowReport:
 
 def supervised_places(labels: Sequence[int]) -> list[int]:
     """Places whose label counts in a shifted loss: place 0 has nothing before it that could predict it."""
-    return [place for place in range(1, len(labels)) if labels[place] != IGNORE]
+    return [place for place, label in enumerate(labels) if label != IGNORE and place]
 
 
 def inspect(facts: RowFacts, expected: Expected) -> RowReport:
@@ -214,7 +215,7 @@ def _check_cap(facts: RowFacts, expected: Expected, report: RowReport) -> None:
 
 
 def _shift(ids: Sequence[int], labels: Sequence[int], places: Sequence[int]) -> int:
-    if not places or all(place < len(ids) and labels[place] == ids[place] for place in places):
+    if not places or (places[-1] < len(ids) and [labels[each] for each in places] == [ids[each] for each in places]):
         return 0
     for shift in (1, -1):
         inside = [place for place in places if 0 <= place + shift < len(ids)]
@@ -240,11 +241,13 @@ def _check_end(facts: RowFacts, expected: Expected, report: RowReport, places: S
     if not expected.ends or facts.cut or shift:
         return
     # a label at place 0 never counts in a shifted loss, but it shows that the row was meant to be trained on
+    counted = places
     places = places or [place for place in range(len(facts.labels[:1])) if facts.labels[place] != IGNORE]
     if not places:
         return
     spans = trained_spans(facts.spans, expected)
-    ends = [place for place, token in enumerate(facts.ids) if token in expected.ends and place >= places[0]]
+    all_ends = [place for place, token in enumerate(facts.ids) if token in expected.ends]
+    ends = [place for place in all_ends if place >= places[0]]
     report.ends = (len(ends), sum(1 for place in ends if facts.labels[place : place + 1] not in ([], [IGNORE])))
     if spans is None:
         ids = list(facts.ids)
@@ -256,11 +259,9 @@ def _check_end(facts: RowFacts, expected: Expected, report: RowReport, places: S
             report.add("end_token_unsupervised")
         return
     for start, end, _role, turn in spans:
-        inside = [place for place in range(start, min(end, len(facts.ids))) if facts.ids[place] in expected.ends]
-        labelled = [
-            place for place in range(max(1, start), min(end, len(facts.labels))) if facts.labels[place] != IGNORE
-        ]
-        if not labelled:
+        inside = [place for place in all_ends if start <= place < end]
+        first = bisect_left(counted, max(1, start))
+        if first == len(counted) or counted[first] >= end:  # nothing of this span carries a label
             continue
         if not inside:
             _no_end(facts, expected, report, turn=turn)
@@ -292,23 +293,29 @@ def trained_spans(
 def _check_roles(facts: RowFacts, expected: Expected, report: RowReport, places: Sequence[int]) -> None:
     if facts.spans is None:
         return
-    role_at: dict[int, tuple[str, int]] = {}
+    role_at: list[tuple[str, int | None]] = [("template", None)] * max(
+        len(facts.labels), *(span[1] for span in facts.spans), 0
+    )
     for start, end, role, turn in facts.spans:
-        for place in range(start, end):
-            role_at[place] = (role, turn)
-    counts = Counter(role_at[place][0] if place in role_at else "template" for place in places)
+        role_at[start:end] = [(role, turn)] * max(0, end - start)
+    found = Counter([role_at[place] for place in places])  # in the order of their first place
+    counts: Counter[str] = Counter()
+    for (role, _), count in found.items():
+        counts[role] += count
     report.roles = dict(counts)
     wanted = trained_spans(facts.spans, expected)
     if wanted is None:
         return
     turns = {span[3] for span in wanted}
-    wrong = Counter(role_at[place][0] for place in places if place in role_at and role_at[place][1] not in turns)
-    if wrong:
-        turn = next(role_at[place][1] for place in places if place in role_at and role_at[place][1] not in turns)
-        report.add("wrong_role_supervised", counts=dict(wrong), turn=turn)
-    if counts.get("template"):
-        report.add("template_token_supervised", count=counts["template"])
-    have = {role_at[place][1] for place in places if place in role_at}
+    strange = {each: count for each, count in found.items() if each[1] is not None and each[1] not in turns}
+    if strange:
+        wrong: Counter[str] = Counter()
+        for (role, _), count in strange.items():
+            wrong[role] += count
+        report.add("wrong_role_supervised", counts=dict(wrong), turn=next(iter(strange))[1])
+    if found.get(("template", None)):
+        report.add("template_token_supervised", count=found["template", None])
+    have = {turn for _, turn in found if turn is not None}
     # a turn that is place 0 alone has no token before it that could predict it
     silent = [
         span[3]

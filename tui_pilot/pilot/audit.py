@@ -136,6 +136,7 @@ class Auditor:
         self.folder = folder
         self._audit = (folder / "audit.jsonl").open("wb")
         self._index = (folder / "audit.idx").open("wb")
+        self._written = 0
 
     def audit(self, split: Split, current: Phase) -> None:
         """Every row of a split."""
@@ -226,8 +227,9 @@ class Auditor:
                 line["unit"] = self.task.unit(record)
             except NotDefined:
                 self._unit = False
-        self._index.write(struct.pack("<Q", self._audit.tell()))
-        self._audit.write(json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n")
+        self._index.write(struct.pack("<Q", self._written))
+        text = json.dumps(line, ensure_ascii=False, default=str)
+        self._written += self._audit.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
     def _keep(self, split: Split, number: int, row: Any, record: Any, facts: RowFacts, report: RowReport) -> None:
         if report.faults and all(self.faults[code].count > KEPT_PER_REASON for code, _ in report.faults):

@@ -60,6 +60,7 @@ class Tokens:
                 "Use the fast tokenizer: the model folder needs a tokenizer.json.",
             )
         self.tokenizer = tokenizer
+        self._backend = _backend(tokenizer)
         self.bos: int | None = tokenizer.bos_token_id
         self.eos: int | None = tokenizer.eos_token_id
         self.pad: int = next((one for one in (tokenizer.pad_token_id, self.eos) if one is not None), 0)
@@ -70,17 +71,24 @@ class Tokens:
 
     def pieces(self, text: str) -> Pieces:
         """The text's own ids, nothing added."""
-        found = self.tokenizer(
-            text,
-            add_special_tokens=False,
-            return_offsets_mapping=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,  # no warning about length: the cut is made, and counted, by the caller
-        )
-        offsets: list[tuple[int, int]] = found["offset_mapping"]
-        ends = list(accumulate((end for _, end in offsets), max))
-        return Pieces(text, list(found["input_ids"]), offsets, ends)
+        backend = self._backend
+        if backend is not None and backend.truncation is None and backend.padding is None:
+            encoding = backend.encode(text, add_special_tokens=False)
+            ids, offsets = encoding.ids, encoding.offsets
+        else:
+            found = self.tokenizer(
+                text,
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,  # no warning about length: the cut is made, and counted, by the caller
+            )
+            ids, offsets = list(found["input_ids"]), found["offset_mapping"]
+        ends = [end for _, end in offsets]
+        if ends != sorted(ends):  # one character of several ids may end before the one that began it
+            ends = list(accumulate(ends, max))
+        return Pieces(text, ids, offsets, ends)
 
     def ids(self, text: str) -> list[int]:
         """The text's own ids alone."""
@@ -90,6 +98,8 @@ class Tokens:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Ids as text, special tokens visible, spaces as they are."""
+        if self._backend is not None:
+            return str(self._backend.decode(list(ids), skip_special_tokens=False))
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def texts(self, ids: Sequence[int]) -> list[str]:
@@ -118,6 +128,18 @@ class Tokens:
             if full[start : start + len(bare)] == bare:
                 return full[:start]
         return []
+
+
+def _backend(tokenizer: Any) -> Any:
+    """The tokenizer below transformers' own layer, which costs as much as the work; None where a model changes it.
+
+    Both give the same ids and texts as long as nothing between them is a model's own code.
+    """
+    for name in ("__call__", "_encode_plus", "_batch_encode_plus", "decode", "_decode"):
+        method = getattr(type(tokenizer), name, None)
+        if method is not None and not method.__module__.startswith("transformers.tokenization_utils"):
+            return None
+    return getattr(tokenizer, "backend_tokenizer", None)
 
 
 def masked(ids: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[int]:
