@@ -9,7 +9,8 @@ from typing import Any
 
 from tui_pilot.gates import precision
 from tui_pilot.gates.codes import reason
-from tui_pilot.gates.overfit import trainable_set
+from tui_pilot.gates.overfit import unfinite_rows
+from tui_pilot.gates.trainable import trainable_set
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
 from tui_pilot.text import loss, plural, size
@@ -23,7 +24,7 @@ LEAK, LEAK_HALF = 1e-5, 1e-2
 
 def load(seen: Seen, plan: Plan) -> list[Reason]:
     """``seen``: dtypes per group, trainable set, hashes of two builds and of all ranks."""
-    reasons = trainable_set(seen)
+    reasons = trainable_set(seen.get("trainable"))
     planned = {"bf16": "bfloat16"}.get(plan.precision, "float32")
     dtypes = seen.get("trainable_dtypes") or {}
     half = [name for name in ("float16", "bfloat16") if dtypes.get(name)]
@@ -53,7 +54,8 @@ def load(seen: Seen, plan: Plan) -> list[Reason]:
 def forward(seen: Seen, plan: Plan) -> list[Reason]:
     """``seen``: the loss of the longest microbatch, per-row finiteness, control loss."""
     reasons: list[Reason] = []
-    if seen.get("finite") is False:
+    reasons += unfinite_rows(seen.get("unfinite"))
+    if seen.get("finite") is False and not reasons:
         bad = list(seen.get("bad_rows") or seen.get("row_ids") or ())
         text = f"The loss of the longest microbatch is {loss(seen.get('loss'))}, expected a finite number."
         reasons.append(reason("not_finite", text, {"rows": bad}))

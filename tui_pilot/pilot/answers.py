@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,23 +14,41 @@ from tui_pilot.pilot.loop import autocast
 from tui_pilot.pilot.rows import Microbatch, to_device
 from tui_pilot.tasks.base import IGNORE, defines
 
+SHIFTS = (1, -1, 2)
+
 
 @dataclass
 class Recovery:
-    """Shares of supervised items whose answer equals the target; ``shifted``: equals the target one place on."""
+    """Supervised items whose answer equals the target, and those whose answer is another place's id.
 
+    ``ahead``: how many places before its target an answer stands. ``shifts``: by how many places, ``[equal, compared]``
+    over the places whose target differs from the supervised one there.
+    """
+
+    ahead: int = 1
     items: int = 0
     right: int = 0
-    shifted: int = 0
+    shifts: dict[int, list[int]] = field(default_factory=lambda: {by: [0, 0] for by in SHIFTS})
     wrong: dict[str, Any] | None = None
+    rows: list[Any] = field(default_factory=list)
 
     @property
     def share(self) -> float:
         return self.right / self.items if self.items else 0.0
 
     @property
+    def shift(self) -> int:
+        """By how many places the answers are off, if they are."""
+        return max(SHIFTS, key=self._share_at)
+
+    @property
     def shifted_share(self) -> float:
-        return self.shifted / self.items if self.items else 0.0
+        """The share of answers that equal the id ``shift`` places on."""
+        return self._share_at(self.shift)
+
+    def _share_at(self, by: int) -> float:
+        equal, compared = self.shifts[by]
+        return equal / compared if compared else 0.0
 
 
 def ask(context: Context, model: nn.Module, batch: dict[str, Any]) -> Any:
@@ -54,16 +72,45 @@ def batch_loss(context: Context, model: nn.Module, batch: dict[str, Any]) -> tup
 
 
 def recovery(context: Context, model: nn.Module, micros: Sequence[Microbatch]) -> Recovery | None:
-    """How many targets of these rows come back in the model's present mode."""
-    found = Recovery()
-    for micro in micros:
+    """How many targets of these rows come back in the model's present mode.
+
+    Labels that are ids of the row itself are a language model's: the answer at a place is for the token after it,
+    whatever shift the labels carry. Other labels, a class per token or a sequence of its own, may also stand where
+    their answer stands; the better of both counts.
+    """
+    targets = [targets_of(micro.batch) for micro in micros]
+    ways = [Recovery(1)] if all(own for own, _ in targets) else [Recovery(1), Recovery(0)]
+    for micro, (_, labels) in zip(micros, targets, strict=True):
         answers = ask(context, model, micro.batch)
         if answers is None:
             return None
-        labels = micro.batch["labels"].tolist()
-        for row, (given, target) in enumerate(zip(answers, labels, strict=False)):
-            _compare(found, given, target, micro.ids[row] if row < len(micro.ids) else row)
-    return found
+        for found in ways:
+            found.rows += micro.ids
+            for row, (given, target) in enumerate(zip(answers, labels, strict=False)):
+                _compare(found, given, target, micro.ids[row] if row < len(micro.ids) else row)
+    return max(ways, key=lambda found: found.share)
+
+
+def targets_of(batch: dict[str, Any]) -> tuple[bool, list[Any]]:
+    """Whether sequence labels are the row's own ids, and the labels at the places of the ids they name.
+
+    Labels that the data shifted already are put back: only so does an answer two places on show as one.
+    """
+    ids, labels = batch.get("input_ids"), batch["labels"]
+    if not isinstance(ids, torch.Tensor) or not isinstance(labels, torch.Tensor) or labels.dim() != 2:
+        return True, labels.tolist()
+    if labels.shape != ids.shape:
+        return False, labels.tolist()
+    counted = labels != IGNORE
+    by = max((0, -1, 1, -2), key=lambda step: int(((labels == ids.roll(step, dims=1)) & counted).sum()))
+    if 2 * int(((labels == ids.roll(by, dims=1)) & counted).sum()) < int(counted.sum()):
+        return False, labels.tolist()
+    moved = labels.roll(-by, dims=1)
+    if by < 0:
+        moved[:, :-by] = IGNORE
+    elif by > 0:
+        moved[:, -by:] = IGNORE
+    return True, moved.tolist()
 
 
 def _compare(found: Recovery, given: Any, target: Any, row: Any) -> None:
@@ -88,13 +135,16 @@ def _compare(found: Recovery, given: Any, target: Any, row: Any) -> None:
         found.items += 1
         found.right += [float(item) for item in given] == target
         return
-    for place in range(1, len(target)):
-        if target[place] == IGNORE or place - 1 >= len(given):
+    for place in range(found.ahead, len(target)):
+        answer = place - found.ahead
+        if target[place] == IGNORE or answer >= len(given):
             continue
         found.items += 1
-        if given[place - 1] == target[place]:
+        if given[answer] == target[place]:
             found.right += 1
         elif found.wrong is None:
             found.wrong = {"row": row, "position": place}
-        if place + 1 < len(target) and given[place - 1] == target[place + 1]:
-            found.shifted += 1
+        for by, counts in found.shifts.items():
+            if 0 <= place + by < len(target) and target[place + by] not in (IGNORE, target[place]):
+                counts[0] += given[answer] == target[place + by]
+                counts[1] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,18 +12,28 @@ from torch import nn
 from tui_pilot.observe.dropout import no_dropout
 from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import hashes
-from tui_pilot.pilot.answers import recovery
+from tui_pilot.pilot.answers import batch_loss, recovery
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.finite import padded_pair, unfinite
 from tui_pilot.pilot.lengths import shortest_supervised
 from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
 from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
 from tui_pilot.pilot.rows import Microbatch, chunks
-from tui_pilot.pilot.trainable_set import trainable_facts
+from tui_pilot.pilot.trainable_set import is_adapter, trainable_facts
 
 LOOK_EVERY = 5
 PRECISION_STEPS = 5
 HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class Met:
+    """What the updates met: their rows, tensors with some gradient, and those with one that is not all zero."""
+
+    rows: list[Any] = field(default_factory=list)
+    some: set[str] = field(default_factory=set)
+    nonzero: set[str] = field(default_factory=set)
 
 
 def run(context: Context) -> None:
@@ -44,6 +55,10 @@ def overfit(current: Phase) -> None:
     places = shortest_supervised(context, split, context.plan.gates.overfit.rows)
     with current.measure("load"):
         model = build_model(context)
+        facts = current.seen["trainable"] = trainable_facts(context, model)
+        if not facts["names_count"]:  # an optimizer over nothing cannot even be made
+            current.seen["row_ids"] = [split.ids[place] for place in places]
+            return
         loop = build_loop(context, model, split)
     current.at = loop.at
     micros = [loop.feed.build(group) for group in chunks(places, context.plan.batch.micro)]
@@ -61,16 +76,18 @@ def overfit(current: Phase) -> None:
     }
     current.seen |= {
         "row_ids": ids,
-        "trained_rows": ids,
-        "evaluated_rows": ids,
         "items": items,
         "lr": lr,
         "steps": 0,
-        "trainable": trainable_facts(context, model),
         "tensors": sum(1 for _ in trainable(model)),
+        "names": [name for name, _ in trainable(model)],
+        "adapters": [name for name, _ in trainable(model) if is_adapter(name)],
     }
     if not items:
         return
+    pair = padded_pair(loop, context)
+    for micro in [*micros, *([pair] if pair is not None else [])]:
+        current.seen.setdefault("unfinite", []).extend(unfinite(loop, micro))
     for group in loop.optimizer.param_groups:
         group["weight_decay"] = 0.0
     with no_dropout(model), current.measure("train"):
@@ -83,7 +100,7 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
     names = dict(trainable(model))
     before = hashes(names.items())
     halves = {name: tensor.detach().clone() for name, tensor in names.items() if tensor.dtype in HALF}
-    nonzero: set[str] = set()
+    met = Met()
     _set_rate(loop, context.plan.optimizer.lr if halves else lr)
     step = 0
     for step in range(1, steps + 1):
@@ -91,7 +108,7 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
             _below_precision(seen, names, halves)
             halves = {}
             _set_rate(loop, lr)
-        value = _one(loop, micros, names, nonzero)
+        value = _one(loop, micros, names, met)
         seen["steps"] = step
         seen.setdefault("first_loss", value)
         seen["last_loss"] = value
@@ -104,20 +121,28 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
             model.train()
             current.progress(step, steps, "steps", f"loss {value:.3f}" + (f", {found.share:.0%} back" if found else ""))
             if found is not None:
-                seen["recovered"], seen["shifted"], seen["wrong"] = found.share, found.shifted_share, found.wrong
+                seen["recovered"], seen["wrong"] = found.share, found.wrong
+                seen["shifted"], seen["shift"] = found.shifted_share, found.shift
+                seen["evaluated_rows"] = found.rows
                 if found.share >= 1.0 and step >= min(10, steps):
                     break
             elif value < 0.01 * max(1e-9, seen["first_loss"]):
                 break
     else:
         step = steps
-    if seen.get("recovered", 1.0) < 1.0:
+    if seen.get("recovered", 0.0) < 1.0:
         found = recovery(context, model, micros)
         seen["recovered_train_mode"] = found.share if found else None
+        seen["mode_losses"] = {"training": _loss(context, model, micros), "evaluation": None}
+        model.eval()
+        seen["mode_losses"]["evaluation"] = _loss(context, model, micros)
+        model.train()
     after = hashes(names.items())
-    seen["no_gradient"] = sorted(set(names) - nonzero) if step >= 3 else []
+    seen["trained_rows"] = met.rows
+    seen["no_gradient"] = [name for name in names if name not in met.nonzero] if step >= 3 else []
+    seen["zero_gradient"] = [name for name in seen["no_gradient"] if name in met.some]
     still = [name for name in names if before[name] == after[name]]
-    rounded = [name for name in still if names[name].dtype in HALF and name in nonzero]
+    rounded = [name for name in still if names[name].dtype in HALF and name in met.nonzero]
     seen["rounded_away"] = rounded if step >= 3 else []
     seen["untouched"] = [name for name in still if name not in rounded] if step >= 3 else []
     current.inputs |= {
@@ -128,15 +153,24 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
     }
 
 
-def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], nonzero: set[str]) -> float:
-    """One update over all rows; notes which tensors got a gradient that is not all zero."""
+def _loss(context: Context, model: nn.Module, micros: list[Microbatch]) -> float:
+    """Loss per item over all rows in the model's present mode."""
+    parts = [batch_loss(context, model, micro.batch) for micro in micros]
+    return sum(part[0] for part in parts) / max(1, sum(part[1] for part in parts))
+
+
+def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], met: Met) -> float:
+    """One update over all rows; notes which tensors got a gradient, and which one that is not all zero."""
+    met.rows = [row for micro in micros for row in micro.ids]
     total = sum(micro.count for micro in micros)
     loss = 0.0
     for number, micro in enumerate(micros):
         loss += loop.forward_backward(micro, total, number == len(micros) - 1)
     for name, tensor in names.items():
-        if tensor.grad is not None and name not in nonzero and bool((tensor.grad != 0).any()):
-            nonzero.add(name)
+        if tensor.grad is not None and name not in met.nonzero:
+            met.some.add(name)
+            if bool((tensor.grad != 0).any()):
+                met.nonzero.add(name)
     loop.at.update(part="optimizer.step")
     if loop.scaler is not None:
         loop.scaler.unscale_(loop.optimizer)

@@ -15,12 +15,13 @@ from tui_pilot.observe.tensors import changing, hashes, one_hash, weights_hash
 from tui_pilot.pilot import control, evaluation, packing, stale_check
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.finite import unfinite
 from tui_pilot.pilot.lengths import longest
 from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
 from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
 from tui_pilot.pilot.row_facts import is_own
 from tui_pilot.pilot.rows import Microbatch, chunks, shape_of
-from tui_pilot.pilot.trainable_set import is_adapter, trainable_facts
+from tui_pilot.pilot.trainable_set import NothingTrains, is_adapter, trainable_facts
 
 PHASES = ("load", "forward", "backward", "first_step", "steady_step", "evaluate")
 
@@ -80,6 +81,9 @@ def load(peak: Peak, current: Phase) -> None:
     split = split_of(context, "train")
     with current.measure():
         model = build_model(context)
+        facts = trainable_facts(context, model)
+        if not facts["names_count"]:
+            raise NothingTrains(facts["tensors"])
         peak.loop = build_loop(context, model, split)
     names = dict(model.named_parameters())
     dtypes: dict[str, list[str]] = {}
@@ -89,13 +93,12 @@ def load(peak: Peak, current: Phase) -> None:
     first = hashes((name, tensor) for name, tensor in changing(model))
     current.reachable = reachable_bytes(model)
     current.seen |= {
-        "trainable": trainable_facts(context, model),
+        "trainable": facts,
         "trainable_dtypes": dtypes,
         "adapter": any(is_adapter(name) for names_ in dtypes.values() for name in names_),
         "builds_differ": _second_build(context, first),
         "rank_hashes": context.gather(one_hash(first)) if context.world > 1 else [],
     }
-    facts = current.seen["trainable"]
     current.inputs |= {
         "device": str(context.device),
         "precision": context.plan.precision,
@@ -139,6 +142,7 @@ def forward(peak: Peak, current: Phase) -> None:
     current.reachable = reachable_bytes(loop.raw)
     current.seen |= {"loss": value / max(1, micro.count), "finite": math.isfinite(value), "row_ids": micro.ids}
     if not math.isfinite(value):
+        current.seen["unfinite"] = unfinite(loop, micro)
         current.seen["bad_rows"] = _bad_rows(loop, micro)
     current.inputs["loss"] = value / max(1, micro.count)
 
