@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,15 +60,25 @@ class Lab:
         return self.state()
 
     def warm_stage(
-        self, warm: subprocess.Popen[str], *names: str, env: Mapping[str, str] | None = None, attempt: int = 1
+        self,
+        warm: subprocess.Popen[str],
+        *names: str,
+        env: Mapping[str, str] | None = None,
+        attempt: int = 1,
+        processes: int = 1,
     ) -> RunState:
-        """``stage`` by forking ``warm`` (see ``warm_process``): the same files, command line and exits, only sooner."""
+        """``stage`` by forking ``warm`` (see ``warm_process``): the same files, command line and exits, only sooner.
+
+        ``processes``: ranks that find each other as torchrun's do.
+        """
         assert self.run is not None and warm.stdin is not None and warm.stdout is not None
         out = self.folder / "out.txt"
         for name in names:
             argv = [str(self.run.code / "run_stage.py"), str(self.run.path), name, "--attempt", str(attempt)]
             around = {**os.environ, "PILOT_TUI_SUPERVISOR": "", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
             request = {"argv": argv, "cwd": str(self.folder), "env": around, "out": str(out)}
+            if processes > 1:
+                request |= {"argv": [*argv, "--processes", str(processes)], "ranks": ranks_of(processes)}
             warm.stdin.write(json.dumps(request) + "\n")
             warm.stdin.flush()
             code = int(warm.stdout.readline())
@@ -77,6 +88,15 @@ class Lab:
     def state(self) -> RunState:
         assert self.run is not None
         return fold(Reader(self.run.events).poll())
+
+
+def ranks_of(processes: int) -> list[dict[str, str]]:
+    """The environment of each rank on this machine, on a port that is free now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
+    shared = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
 
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}

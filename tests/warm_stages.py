@@ -1,7 +1,8 @@
 """Starts stages as processes forked from one that has torch already: the same code and the same exits, seconds sooner.
 
-Reads one JSON request a line: ``{"argv", "cwd", "env", "out"}``; answers with the exit code (negative: the signal).
-The stage's own files are imported in the child, from the run's copy.
+Reads one JSON request a line: ``{"argv", "cwd", "env", "out", "ranks"}``; answers with the exit code (negative: the
+signal). ``ranks``: the environment of each of several processes that belong together; as torchrun does it, the first
+that fails ends the others. The stage's own files are imported in the child, from the run's copy.
 """
 
 import importlib
@@ -9,6 +10,7 @@ import importlib.util
 import json
 import os
 import runpy
+import signal
 import sys
 
 import torch
@@ -21,11 +23,11 @@ for name in sys.argv[1:]:
         importlib.import_module(name)
 
 
-def child(request: dict) -> None:
+def child(request: dict, rank: dict) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(request["env"])
-    out = os.open(request["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.environ.update({**request["env"], **rank})
+    out = os.open(request["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
     sys.argv = request["argv"]
@@ -46,11 +48,28 @@ def child(request: dict) -> None:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     while line := sys.stdin.readline():
-        pid = os.fork()
-        if pid == 0:
-            child(json.loads(line))
-        answers.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n")
+        request = json.loads(line)
+        pids = set()
+        for rank in request.get("ranks") or [{}]:
+            pid = os.fork()
+            if pid == 0:
+                child(request, rank)
+            pids.add(pid)
+        answers.write(f"{ended(pids)}\n")
         answers.flush()
+
+
+def ended(pids: set[int]) -> int:
+    """The first exit code that is not 0, else 0."""
+    code = 0
+    while pids:
+        pid, status = os.wait()
+        pids.discard(pid)
+        if status and not code:
+            code = os.waitstatus_to_exitcode(status)
+            for other in pids:
+                os.kill(other, signal.SIGKILL)
+    return code
 
 
 if __name__ == "__main__":

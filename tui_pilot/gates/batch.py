@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tui_pilot.gates import precision, sources
+from tui_pilot.gates import evaluated, precision, ranks, sources
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
@@ -32,6 +32,8 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
     reasons += _gradient(seen.get("gradient"), plan)
     reasons += _in_force((seen.get("gradient") or {}).get("in_force"), plan)
     reasons += _rows(seen)
+    reasons += ranks.judge(seen, plan)
+    reasons += evaluated.state(seen.get("changed"), "The comparison of gradients")
     return reasons
 
 
@@ -198,10 +200,6 @@ def _near(value: float, target: float) -> bool:
 
 def _rows(seen: Seen) -> list[Reason]:
     reasons: list[Reason] = []
-    shared: Sequence[Any] = seen.get("shared_between_ranks") or ()
-    if shared:
-        text = f"{plural(len(shared), 'row')} seen by more than one rank in the first update; expected 0."
-        reasons.append(reason("ranks_see_same_rows", text, {"rows": list(shared)}))
     if seen.get("same_order_each_epoch"):
         text = "Epoch 0 and epoch 1 have the same order, expected another permutation."
         reasons.append(reason("order_differs", text, {"rows": seen.get("first_rows")}))
@@ -211,15 +209,6 @@ def _rows(seen: Seen) -> list[Reason]:
     odd = seen.get("order_problem")
     if odd:
         reasons.append(reason("order_differs", odd["text"], {"rows": odd.get("rows", [])}))
-    hashes = seen.get("rank_hashes") or []
-    if len(set(hashes)) > 1:
-        rank = next(number for number, value in enumerate(hashes) if value != hashes[0])
-        text = f"Weights of rank {rank} differ from rank 0 after {plural(seen.get('updates', 0), 'update')}."
-        reasons.append(reason("replicas_drift", text, {"rank": rank}))
-    norms = [norm for norm in seen.get("rank_norms") or () if norm is not None]
-    if norms and max(norms) - min(norms) > 1e-4 * max(norms):
-        text = f"Ranks clip by different norms: {min(norms):.4g} to {max(norms):.4g}; expected one."
-        reasons.append(reason("norm_local", text))
     if seen.get("bad_update") is not None:
         text = f"The loss of update {seen['bad_update']} is not finite."
         where = {"update": seen["bad_update"], "rows": seen.get("bad_rows")}

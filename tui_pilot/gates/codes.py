@@ -100,7 +100,7 @@ CODES: Final[dict[str, Code]] = _table(
     ("benchmark_in_train", "splits", "fail", "Remove the benchmark's rows from train."),
     ("unit_unknown", "splits", "unchecked", "Which field keeps one source together? data.unit: conversation_id"),
     ("no_validation", "splits", "unchecked", "Give data.validation a file, or {fraction: 0.1, seed: 0}."),
-    ("ranks_see_same_rows", "splits batch", "fail", "Shard the data by rank: the effective batch is not multiplied."),
+    ("ranks_see_same_rows", "splits batch evaluate", "fail", "Shard rows by rank: the batch is not multiplied."),
     # overfit
     (
         "not_finite",
@@ -162,7 +162,7 @@ CODES: Final[dict[str, Code]] = _table(
     ("inf_applied", "batch", "fail", "Let the scaler's step decide: an update with an inf must not reach the weights."),
     ("last_window", "batch", "warn", "The last window is incomplete; batch.tail says what happens to it."),
     ("no_update", "batch", "fail", "The campaign would end without training: fewer rows than one window."),
-    ("ranks_miss_rows", "batch", "fail", "Let the loop share the rows out: a task that shards too loses the rest."),
+    ("ranks_miss_rows", "batch evaluate", "fail", "Let the loop share rows out: who shards too loses some."),
     ("rows_dropped", "batch", "warn", "drop_last leaves rows out in every epoch."),
     ("order_differs", "batch resume", "fail", "Derive the order from seed and epoch."),
     ("replicas_drift", "batch", "fail", "A gradient is not reduced over ranks."),

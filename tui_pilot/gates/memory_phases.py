@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from tui_pilot.gates import precision
+from tui_pilot.gates import evaluated, precision, ranks
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.overfit import unfinite_rows
 from tui_pilot.gates.trainable import trainable_set
@@ -43,12 +43,7 @@ def load(seen: Seen, plan: Plan) -> list[Reason]:
     if differing:
         text = f"Two builds with seed {plan.seed} differ in {plural(len(differing), 'tensor')}: {differing[0]}."
         reasons.append(reason("seed_after_build", text, {"tensors": differing, "tensor": differing[0]}))
-    hashes = seen.get("rank_hashes") or []
-    if len(set(hashes)) > 1:
-        rank = next(number for number, value in enumerate(hashes) if value != hashes[0])
-        text = f"Weights of rank {rank} differ from rank 0 before the first update."
-        reasons.append(reason("replicas_differ", text, {"rank": rank}))
-    return reasons
+    return reasons + ranks.at_start(seen)
 
 
 def forward(seen: Seen, plan: Plan) -> list[Reason]:
@@ -198,7 +193,7 @@ def evaluate(seen: Seen, plan: Plan) -> list[Reason]:
     if before is not None and left is not None and left - before > max(1 << 20, 0.01 * before):
         text = f"{size(left - before)} more are allocated after evaluation than before; expected about 0."
         reasons.append(reason("residue", text))
-    return reasons
+    return reasons + evaluated.judge(seen)
 
 
 def loss_word(value: Any) -> str:

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from tui_pilot.observe.counters import scaler_facts
-from tui_pilot.observe.tensors import weights_hash
 from tui_pilot.pilot import gradient_check, scaler_check
 from tui_pilot.pilot.checkpoint import random_state, restore_random_state
 from tui_pilot.pilot.config_sources import sources
+from tui_pilot.pilot.evaluation_check import Untouched
 from tui_pilot.pilot.loop import Loop, Result
 from tui_pilot.pilot.phase import Phase
+from tui_pilot.pilot.rank_check import Ranks
 from tui_pilot.pilot.rows import Microbatch, epoch_order
 from tui_pilot.plan.batch import BatchAnswer, windows
 from tui_pilot.tasks.base import defines, schedule_factor
@@ -32,11 +33,10 @@ class Watch:
         self.items: list[int] = []
         self.microbatches = self.most_microbatches = 0
         self.disagree: list[dict[str, Any]] = []
-        self.norms: list[float | None] = []
+        self.ranks = Ranks(loop)
         self.skipped = self.in_row = self.most_in_row = 0
         self.injected: dict[str, Any] | None = None
         self.bad: Result | None = None
-        self.first_ids: list[Any] = []
         self.start = loop.counters.numbers()
         loop.observers.append(self._observe)
 
@@ -49,13 +49,14 @@ class Watch:
     def before(self, current: Phase) -> None:
         """Gradient comparison, learning-rate curve and orders: nothing here changes weights or random streams."""
         loop = self.loop
-        streams = random_state(loop.context.device)
+        streams, untouched = random_state(loop.context.device), Untouched(loop, trained=True)
         current.progress(0, None, "gradient", "comparing the accumulated gradient with the same rows one by one")
         current.seen["gradient"] = gradient_check.compare(loop)
         self.injected = scaler_check.inject(loop)
         self.disagree.clear()
         current.seen["curve"] = curve(loop)
         current.seen |= orders(loop)
+        current.seen["changed"] = untouched.changes()
         restore_random_state(streams, loop.context.device)
         self.start = loop.counters.numbers()
 
@@ -66,12 +67,10 @@ class Watch:
         self.items.append(result.items)
         self.microbatches += len(window)
         self.most_microbatches = max(self.most_microbatches, len(window))
-        self.norms.append(result.norm)
+        self.ranks.after(result)
         self.skipped += result.skipped
         self.in_row = self.in_row + 1 if result.skipped else 0
         self.most_in_row = max(self.most_in_row, self.in_row)
-        if not self.first_ids:
-            self.first_ids = result.ids
         if self.bad is None and not math.isfinite(result.loss):
             self.bad = result
 
@@ -93,7 +92,9 @@ class Watch:
         """Everything the gate needs."""
         loop, context = self.loop, self.loop.context
         counted = self.counted()
-        planned = [sum(sizes) * context.world for sizes in islice(windows(self.answer.question), len(self.rows))]
+        planned = [
+            sum(sizes) * context.plan.replicas for sizes in islice(windows(self.answer.question), len(self.rows))
+        ]
         current.seen |= {
             "planned": self.answer.as_json(),
             "planned_rows_per_update": planned,
@@ -118,12 +119,7 @@ class Watch:
                 "injected": self.injected,
             }
             current.inputs["skipped"] = self.skipped
-        if context.world > 1:
-            current.seen["rank_hashes"] = context.gather(weights_hash(loop.raw))
-            current.seen["rank_norms"] = context.gather(self.norms[-1])
-            seen_ids = context.gather(self.first_ids)
-            shared = set(seen_ids[0]).intersection(*seen_ids[1:])
-            current.seen["shared_between_ranks"] = sorted(shared, key=str)
+        current.seen |= self.ranks.seen()
         loop.observers.remove(self._observe)
         gradient = current.seen["gradient"]
         current.inputs |= {

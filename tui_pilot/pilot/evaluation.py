@@ -13,9 +13,11 @@ from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.pilot.answers import batch_loss
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.evaluation_check import MetricTwice, Untouched, numbers
 from tui_pilot.pilot.lengths import longest
 from tui_pilot.pilot.loop import Loop, autocast
 from tui_pilot.pilot.phase import Phase
+from tui_pilot.pilot.rank_check import scored_rows
 from tui_pilot.pilot.rows import Feed, Microbatch, Split, chunks, rank_share, shape_of, to_device
 from tui_pilot.tasks.base import defines
 
@@ -36,7 +38,7 @@ class Scores:
         found: dict[str, Any] = {"loss": loss / items if items else math.nan}
         task = context.task()
         if defines(task, "metrics") and defines(task, "predict"):
-            found |= task.metrics([one for part in parts for one in part[2]])
+            found |= numbers(task.metrics([one for part in parts for one in part[2]]))
         return found
 
 
@@ -97,6 +99,7 @@ def rehearse(loop: Loop, current: Phase) -> None:
         return
     feed = evaluation_feed(loop, split)
     micro = micro_of(context)
+    untouched, twice = Untouched(loop), MetricTwice(context.task(), context.plan.seed)
     loop.raw.eval()
     places = longest(context, split, micro * context.world)[context.rank :: context.world]
     biggest = feed.build(places)
@@ -111,9 +114,13 @@ def rehearse(loop: Loop, current: Phase) -> None:
         with current.measure("rows") as window:
             score(loop, batch, scores)
         after.append(window.memory.get("allocated_after"))
+        twice.once(scores.predictions)
         if number % 10 == 0:
             current.progress(number, len(groups), "microbatches")
     metrics = scores.metrics(context)
+    if context.world > 1:
+        current.seen["scored"] = scored_rows(context, split, scores.rows, context.plan.evaluate.rows)
+    current.seen |= {"metric_again": twice.again(len(scores.rows)), "changed": untouched.changes()}
     loop.raw.train()
     every = Counter(row for rank in range(context.world) for row in _all_places(context, split, rank))
     repeated = [split.ids[place] for place, count in every.items() if count > 1]

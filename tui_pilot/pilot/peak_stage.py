@@ -11,14 +11,15 @@ from tui_pilot.gates.codes import reason
 from tui_pilot.gates.precision import NEVER_STEPS
 from tui_pilot.observe.counters import scaler_facts
 from tui_pilot.observe.memory import reachable_bytes
-from tui_pilot.observe.tensors import changing, hashes, one_hash, weights_hash
-from tui_pilot.pilot import control, evaluation, packing, stale_check
+from tui_pilot.observe.tensors import changing, hashes, weights_hash
+from tui_pilot.pilot import control, evaluation, packing, second_build, stale_check
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.finite import unfinite
 from tui_pilot.pilot.lengths import longest
 from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
 from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
+from tui_pilot.pilot.rank_check import parting
 from tui_pilot.pilot.row_facts import is_own
 from tui_pilot.pilot.rows import Microbatch, chunks, shape_of
 from tui_pilot.pilot.trainable_set import NothingTrains, is_adapter, trainable_facts
@@ -81,10 +82,14 @@ def load(peak: Peak, current: Phase) -> None:
     split = split_of(context, "train")
     with current.measure():
         model = build_model(context)
-        facts = trainable_facts(context, model)
-        if not facts["names_count"]:
-            raise NothingTrains(facts["tensors"])
+    facts = trainable_facts(context, model)
+    if not facts["names_count"]:
+        raise NothingTrains(facts["tensors"])
+    # Before wrapping copies rank 0's tensors over the others', and after everything is in place.
+    built = parting(context, hashes(trainable(model)) if context.world > 1 else {})
+    with current.measure():
         peak.loop = build_loop(context, model, split)
+    start = parting(context, hashes(trainable(model)) if context.world > 1 else {})
     names = dict(model.named_parameters())
     dtypes: dict[str, list[str]] = {}
     for name, parameter in names.items():
@@ -96,8 +101,9 @@ def load(peak: Peak, current: Phase) -> None:
         "trainable": facts,
         "trainable_dtypes": dtypes,
         "adapter": any(is_adapter(name) for names_ in dtypes.values() for name in names_),
-        "builds_differ": _second_build(context, first),
-        "rank_hashes": context.gather(one_hash(first)) if context.world > 1 else [],
+        "builds_differ": [] if built else second_build.differing(context, first),
+        "built_differs": None if built is None else {**built, "seed": context.plan.seed},
+        "start_differs": start,
     }
     current.inputs |= {
         "device": str(context.device),
@@ -107,15 +113,6 @@ def load(peak: Peak, current: Phase) -> None:
         "dtypes": {name: len(each) for name, each in dtypes.items()},
         "parameter_bytes": sum(p.numel() * p.element_size() for p in model.parameters()),
     }
-
-
-def _second_build(context: Context, first: dict[str, str]) -> list[str]:
-    """Names of tensors that differ in a second build; only freshly made ones can, so big bases are not read twice."""
-    if context.plan.model.path is not None and context.plan.model.adapter is None and context.plan.task == "sft":
-        return []
-    model = build_model(context)
-    second = hashes((name, tensor) for name, tensor in changing(model))
-    return [name for name, value in first.items() if second.get(name) != value]
 
 
 def forward(peak: Peak, current: Phase) -> None:
