@@ -21,6 +21,13 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
         "trainable_set_differs",
         "Nothing is trainable: 0 parameters take a gradient; expected some. torch says",
     ),
+    (
+        re.compile(
+            r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of param)"
+        ),
+        "optimizer_not_restored",
+        "The optimizer holds other tensors than the one that was saved, so its state fits nowhere. torch says",
+    ),
 )
 
 

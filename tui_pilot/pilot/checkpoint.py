@@ -136,11 +136,15 @@ def collect(loop: Loop) -> dict[str, dict[str, Any]]:
     }
 
 
-def states_in(files: dict[str, dict[str, Any]]) -> list[str]:
-    """Which states are there, by the names people use."""
-    loop = files[LOOP]
-    found = ["model", "optimizer", "scheduler", "random state", "data position"]
-    return found + (["scaler"] if loop.get("scaler") is not None else [])
+def states_in(loop: Loop, files: dict[str, dict[str, Any]]) -> list[str]:
+    """Which states are really there, by the names people use: not what should be, but what was written."""
+    kept, found = files[LOOP], ["model", "optimizer", "scheduler", "random state", "data position"]
+    if loop.optimizer.state and not files[OPTIMIZER].get("state"):
+        found.remove("optimizer")
+    counts = loop.counters.scheduler_ticks in getattr(loop.scheduler, "__dict__", {}).values()
+    if not kept["scheduler"] and counts and loop.lr != loop.optimizer.defaults.get("lr"):
+        found.remove("scheduler")  # it counts, has moved the rate, and says nothing of where it stands
+    return found + (["scaler"] if kept.get("scaler") else [])
 
 
 def save(loop: Loop, root: Path, name: str) -> Saved:
@@ -167,7 +171,7 @@ def save(loop: Loop, root: Path, name: str) -> Saved:
                 "step": loop.updates,
                 "created": utc_now(),
                 "files": entries,
-                "states": states_in(files),
+                "states": states_in(loop, files),
                 "weights": one_hash(hashes(files[MODEL].items())),
                 "frozen": frozen_hash(loop),
                 "trainable": sum(p.numel() for p in loop.raw.parameters() if p.requires_grad),
@@ -222,12 +226,18 @@ def why_incomplete(folder: Path) -> str | None:
     return None
 
 
+def step_of(folder: Path) -> int:
+    """The update that a checkpoint's name says; -1 for a name that says none."""
+    number = folder.name.removeprefix(".").removeprefix("step-").partition(".")[0]
+    return int(number) if number.isdigit() else -1
+
+
 def newest(root: Path) -> tuple[Saved | None, list[dict[str, str]]]:
     """The newest whole checkpoint, and the newer ones that are not whole, each with why."""
     broken: list[dict[str, str]] = []
-    folders = sorted((path for path in root.glob("step-*") if path.is_dir()), key=lambda path: path.name, reverse=True)
-    for folder in folders:
-        why = why_incomplete(folder)
+    folders = [path for pattern in ("step-*", ".step-*.part") for path in root.glob(pattern) if path.is_dir()]
+    for folder in sorted(folders, key=step_of, reverse=True):
+        why = "the save did not finish" if folder.name.endswith(".part") else why_incomplete(folder)
         if why is None:
             return Saved(folder, json.loads((folder / MANIFEST).read_text("utf-8"))), broken
         broken.append({"name": folder.name, "why": why})
@@ -269,6 +279,12 @@ def restore(loop: Loop, files: dict[str, dict[str, Any]]) -> None:
     loop.feed.cursor = Cursor(int(state["epoch"]), int(state["microbatch"]))
     streams = state["random"]
     restore_random_state(streams[loop.context.rank if loop.context.rank < len(streams) else 0], loop.context.device)
+
+
+def strangers(loop: Loop, model: dict[str, Any]) -> list[str]:
+    """Tensors of the checkpoint that this model has no place for."""
+    named = dict(changing(loop.raw))
+    return [name for name, value in model.items() if name not in named or named[name].shape != value.shape]
 
 
 def state_hashes(loop: Loop) -> dict[str, str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from tui_pilot.gates.codes import reason
 from tui_pilot.observe.memory import reachable_bytes
+from tui_pilot.observe.tensors import changing, state_hash, tensor_hash
 from tui_pilot.pilot import checkpoint, twin
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
-from tui_pilot.pilot.loop import Loop, build_loop
+from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
 from tui_pilot.pilot.main import environment
 from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
 
@@ -52,32 +55,47 @@ def resume(context: Context, current: Phase, saved: checkpoint.Saved, broken: li
     apart = differences(stored.get("environment", {}), environment(context))
     restore_environment(stored.get("environment", {}))
     with current.measure("load"):
-        loop = build_loop(context, split=split_of(context, "train"))
-        files = checkpoint.read(saved)
-        checkpoint.restore(loop, files)
+        model = build_model(context)
+        unlike = trainable_unlike(model, saved)
+        if not unlike:
+            loop = build_loop(context, model, split_of(context, "train"))
+            files = checkpoint.read(saved)
+            strange = checkpoint.strangers(loop, files[checkpoint.MODEL])
+            if not strange:
+                checkpoint.restore(loop, files)
+    current.seen |= {"checkpoint": saved.path.name, "incomplete": broken, "step": saved.step}
+    if unlike:
+        current.seen |= unlike
+        return
+    if strange:
+        text = f"{len(strange)} tensors of {saved.path.name} have no place in this model: {strange[0]}."
+        where = {"tensors": strange, "tensor": strange[0]}
+        current.seen["problems"] = [{"code": "weights_not_restored", "text": text, "where": where}]
+        return
     current.at = loop.at
     mine = stored["ranks"][context.rank if context.rank < len(stored["ranks"]) else 0]
-    before = sum(p.numel() for p in loop.raw.parameters() if p.requires_grad)
     current.seen |= {
-        "checkpoint": saved.path.name,
-        "incomplete": broken,
-        "step": saved.step,
         "total": stored["total_updates"],
         "states": compare_states(mine["states"], checkpoint.state_hashes(loop), loop, files),
+        "schedule": schedule_stands(loop, files),
         "rows_before": mine["rows_before"],
+        "epoch_twin": mine.get("epoch"),
         "twin": stored["trace"],
-        "trainable_before": stored.get("trainable"),
-        "trainable_after": before,
         "environment": apart,
     }
-    if stored["total_updates"] > context.plan.pilot.reference:
+    if stored["step"] < stored["total_updates"]:  # a very short plan's pilot ends where the plan does
         current.seen["left"] = stored["total_updates"] - loop.updates
+        current.seen["step"] = loop.updates
     if saved.manifest.get("frozen") != checkpoint.frozen_hash(loop):
         current.seen["states"]["weights"] = {"equal": False, "detail": "the frozen base is another one", "tensors": []}
     del files  # the copies read from disk would stand in every peak that follows
+    streams = checkpoint.random_state(context.device)
     started = time.monotonic()
-    loop.feed.build(loop.feed.microbatches_of(loop.feed.cursor.epoch)[loop.feed.cursor.microbatch])
+    for group in loop.feed.microbatches_of(loop.feed.cursor.epoch)[loop.feed.cursor.microbatch :][:1]:
+        loop.feed.build(group)
     current.seen["seek_estimate_s"] = time.monotonic() - started
+    current.seen["epoch_here"] = twin.position(loop)["epoch"]
+    checkpoint.restore_random_state(streams, context.device)  # rows that draw while they are encoded drew above
     count = len(stored["trace"])
     here = twin.reference_updates(loop, count, current, measured=True)
     current.reachable = reachable_bytes(loop.raw, loop.optimizer)
@@ -131,23 +149,79 @@ def differences(left: dict[str, Any], right: dict[str, Any]) -> dict[str, tuple[
     return {key: (left[key], right.get(key)) for key in left if key not in IGNORED and left[key] != right.get(key)}
 
 
+def trainable_unlike(model: nn.Module, saved: checkpoint.Saved) -> dict[str, Any]:
+    """What the gate needs to say which tensors stopped (or began) to train; empty where as many train as before."""
+    stored, now = saved.manifest.get("trainable"), sum(parameter.numel() for _, parameter in trainable(model))
+    if stored is None or stored == now:
+        return {}
+    kept = set(checkpoint.read(saved)[checkpoint.MODEL])
+    takes = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    lost = [name for name, gradient in takes.items() if name in kept and not gradient]
+    new = [name for name, gradient in takes.items() if name not in kept and gradient]
+    gone = sorted(kept - set(dict(changing(model))) - set(lost))
+    names = lost or gone if now < stored else new
+    return {"trainable_before": stored, "trainable_after": now, "trainable_names": names}
+
+
+def schedule_stands(loop: Loop, files: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """Where the schedule stands beside the updates done; None for a schedule that does not count like torch's."""
+    stands = getattr(loop.scheduler, "last_epoch", None)
+    kept = files[checkpoint.LOOP]["scheduler"].get("last_epoch")
+    if not isinstance(stands, int) or not isinstance(kept, int):
+        return None
+    skipped = loop.updates - kept  # a scaler's skipped updates move no schedule
+    return {"stands": stands, "updates": loop.updates, "skipped": skipped, "epoch": loop.feed.cursor.epoch}
+
+
 def compare_states(
     want: dict[str, str], have: dict[str, str], loop: Loop, files: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Each state by its own name; for weights the tensors that differ."""
+    """Each state by its own name, and what of it differs: tensors of weights and optimizer, numbers of the others."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in want.items():
-        equal = have.get(name) == value
+        equal = have.get(name) == value or (name == "numpy_rng" and name not in have)
         found[name] = {"equal": equal}
-        if name == "weights" and not equal:
-            from tui_pilot.observe.tensors import changing, tensor_hash
-
+        if equal:
+            continue
+        if name == "weights":
             kept = files[checkpoint.MODEL]
             differ = [n for n, t in changing(loop.raw) if n not in kept or tensor_hash(t) != tensor_hash(kept[n])]
             found[name]["tensors"] = differ or ["the checkpoint's own file"]
-        if name == "numpy_rng" and not equal and name not in have:
-            found[name] = {"equal": True}
+        elif name == "optimizer":
+            found[name] |= _optimizer_differs(loop, files[checkpoint.OPTIMIZER])
+        elif name == "scheduler" and hasattr(loop.scheduler, "state_dict"):
+            found[name]["detail"] = _numbers(loop.scheduler.state_dict(), files[checkpoint.LOOP]["scheduler"])
+        elif name == "scaler" and loop.scaler is not None:
+            found[name]["detail"] = _numbers(loop.scaler.state_dict(), files[checkpoint.LOOP]["scaler"] or {})
     return found
+
+
+def _optimizer_differs(loop: Loop, kept: dict[str, Any]) -> dict[str, Any]:
+    """Tensors whose optimizer state is not what was saved, by their parameters' names."""
+    now = loop.optimizer.state_dict()
+    names = {id(parameter): name for name, parameter in loop.raw.named_parameters()}
+    order = [
+        names.get(id(p), "a tensor outside the model") for group in loop.optimizer.param_groups for p in group["params"]
+    ]
+    states, saved = now.get("state", {}), kept.get("state", {})
+    differ = [
+        order[n] if n < len(order) else str(n) for n in saved if state_hash(states.get(n)) != state_hash(saved[n])
+    ]
+    if differ:
+        detail = f"{len(differ)} of {len(saved)} tensors, {len(states)} have a state here"
+        return {"tensors": differ, "detail": detail}
+    groups = zip(now.get("param_groups", []), kept.get("param_groups", []), strict=False)
+    return {"detail": "; ".join(filter(None, (_numbers(group, old) for group, old in groups)))}
+
+
+def _numbers(now: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
+    """The numbers and words that differ, seen and saved, the first four."""
+    differ = [
+        f"{key} is {now.get(key)}, saved {value}"
+        for key, value in kept.items()
+        if isinstance(value, (int, float, str)) and now.get(key) != value
+    ]
+    return ", ".join(differ[:4])
 
 
 def tolerance(

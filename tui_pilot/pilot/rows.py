@@ -89,20 +89,24 @@ class Feed:
         self.seed, self.rank, self.replicas = seed, rank, replicas
         self.cursor = Cursor()
         self._orders: dict[int, list[list[int]]] = {}
-        self._padding: dict[int, int] = {}
 
     def microbatches_of(self, epoch: int) -> list[list[int]]:
         """Places of each microbatch of one epoch on this rank."""
         if epoch not in self._orders:
-            order = epoch_order(self.task, self.split, epoch, self.seed)
-            share, padding = rank_share(order, self.rank, self.replicas, self.plan.drop_last)
-            micro = self.plan.micro
-            groups = [share[start : start + micro] for start in range(0, len(share), micro)]
-            if self.plan.drop_last and groups and len(groups[-1]) < micro:
-                groups.pop()
-            self._orders = {epoch: groups}
-            self._padding = {epoch: padding}
+            self._orders = {epoch: self.look(epoch)}
         return self._orders[epoch]
+
+    def look(self, epoch: int) -> list[list[int]]:
+        """The same for any epoch, without the loop's own being put aside for it."""
+        if epoch in self._orders:
+            return self._orders[epoch]
+        order = epoch_order(self.task, self.split, epoch, self.seed)
+        share, _ = rank_share(order, self.rank, self.replicas, self.plan.drop_last)
+        micro = self.plan.micro
+        groups = [share[start : start + micro] for start in range(0, len(share), micro)]
+        if self.plan.drop_last and groups and len(groups[-1]) < micro:
+            groups.pop()
+        return groups
 
     def window(self) -> list[Microbatch] | None:
         """The next window, encoded and collated; None if the data yields no window at all (zero updates)."""

@@ -127,7 +127,7 @@ def save_asked(train: Train, current: Phase) -> None:
         return
     if context.main:
         (context.run.path / "control" / "save_now").unlink(missing_ok=True)
-    states, before = checkpoint.state_hashes(loop), twin.rows_before(loop)
+    states, before = checkpoint.state_hashes(loop), twin.position(loop)
     saved = checkpoint.save(loop, context.run.checkpoints, f"step-{loop.updates:06d}")
     twin.run_twin(loop, saved, states, before, current)
     context.facts("checkpoint_asked", {"step": saved.step, "path": str(saved.path)})
@@ -138,7 +138,7 @@ def save_twice(train: Train, current: Phase) -> None:
     context, loop = train.context, train.loop
     if loop is None:
         raise PhaseBroken("batch")
-    states, before = checkpoint.state_hashes(loop), twin.rows_before(loop)
+    states, before = checkpoint.state_hashes(loop), twin.position(loop)
     allocated, _ = context.meter.now()
     name = f"step-{loop.updates:06d}"
     root = context.run.checkpoints
@@ -188,7 +188,7 @@ def prune(context: Context, root: Path) -> None:
     """Keep as many checkpoints as the plan says, newest first."""
     if not context.main:
         return
-    whole = sorted(path for path in root.glob("step-*") if path.is_dir())
+    whole = sorted((path for path in root.glob("step-*") if path.is_dir()), key=checkpoint.step_of)
     for path in whole[: -max(1, context.plan.keep.checkpoints)]:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from tui_pilot.events import schema
-from tui_pilot.observe.tensors import weights_hash
-from tui_pilot.pilot.checkpoint import Saved
+from tui_pilot.observe.tensors import state_hash, weights_hash
+from tui_pilot.pilot.checkpoint import Saved, random_state
 from tui_pilot.pilot.loop import Loop, Result
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rows import Microbatch
 from tui_pilot.run_folder import RunFolder, write_json
 
-ROWS_BEFORE = 10_000
+MOST_ROWS = 100_000
+FIRST_PLACES = 32
 
 
 def reference_updates(loop: Loop, count: int, current: Phase, measured: bool) -> list[dict[str, Any]]:
-    """Run ``count`` updates and trace each: rows, rate, loss, weights. With ``measured`` the parts are timed too."""
+    """Run ``count`` updates and trace each: random streams before it, rows, their tensors, rate, loss, weights.
+
+    With ``measured`` the parts are timed too.
+    """
     trace: list[dict[str, Any]] = []
     for number in range(count):
+        streams = {name: state_hash(value) for name, value in random_state(loop.context.device).items()}
         window = loop.feed.window()
         if window is None:
             break
@@ -33,6 +38,8 @@ def reference_updates(loop: Loop, count: int, current: Phase, measured: bool) ->
                 "lr": result.lr,
                 "loss": result.loss if math.isfinite(result.loss) else str(result.loss),
                 "weights": weights_hash(loop.raw),
+                "streams": streams,
+                "data": state_hash([micro.batch for micro in window]),
             }
         )
         current.progress(number + 1, count, "updates", f"loss {result.loss:.3f}")
@@ -84,19 +91,31 @@ def twin_file(run: RunFolder, saved: Saved) -> Path:
     return run.reference / f"{saved.path.name}.json"
 
 
-def rows_before(loop: Loop) -> list[Any]:
-    """Ids this rank has seen in the current epoch so far."""
-    cursor = loop.feed.cursor
-    if not cursor.microbatch:
-        return []
-    groups = loop.feed.microbatches_of(cursor.epoch)[: cursor.microbatch]
-    return [loop.feed.split.ids[place] for group in groups for place in group][-ROWS_BEFORE:]
+def position(loop: Loop) -> dict[str, Any]:
+    """Where this rank stands in its data: rows seen in this epoch, rows and microbatches still to come."""
+    cursor, split = loop.feed.cursor, loop.feed.split
+    groups = loop.feed.look(cursor.epoch)
+    seen = [place for group in groups[: cursor.microbatch] for place in group]
+    rest = [place for group in groups[cursor.microbatch :] for place in group]
+    ids = [split.ids[place] for place in rest]
+    return {
+        "rows_before": [split.ids[place] for place in seen][-MOST_ROWS:],
+        "epoch": {
+            "epoch": cursor.epoch,
+            "rest": ids[:MOST_ROWS],
+            "hash": state_hash(ids),
+            "places": rest[:FIRST_PLACES],
+            "batches": [len(groups) - cursor.microbatch, len(loop.feed.look(cursor.epoch + 1))],
+        },
+    }
 
 
 def run_twin(
-    loop: Loop, saved: Saved, states: dict[str, str], before: list[Any], current: Phase
+    loop: Loop, saved: Saved, states: dict[str, str], before: dict[str, Any], current: Phase
 ) -> list[dict[str, Any]]:
     """The reference updates of the uninterrupted run, right after the save, stored beside their peak.
+
+    ``before`` is the ``position`` at the save.
 
     The window stands outside the phase's own: its peak is what a resume's peak is compared with.
     """
@@ -111,13 +130,13 @@ def write_twin(
     loop: Loop,
     saved: Saved,
     states: dict[str, str],
-    before: list[Any],
+    before: dict[str, Any],
     trace: list[dict[str, Any]],
     peak: int | None,
 ) -> None:
     """Store what a resume from this checkpoint must repeat."""
     context = loop.context
-    everyone = context.gather({"states": states, "rows_before": before})
+    everyone = context.gather({"states": states, **before})
     if context.main:
         write_json(
             twin_file(context.run, saved),
