@@ -90,18 +90,22 @@ name: case
 task: {task}
 device: cpu
 batch: {{micro: 2, accumulation: 2}}
-budget: {{updates: 30}}
-optimizer: {{name: sgd, lr: {lr}, schedule: constant}}
-evaluate: {{rows: 4}}
+budget: {{updates: {updates}}}
+optimizer: {{name: sgd, lr: {lr}, schedule: constant, warmup: {warmup}}}
+evaluate: {evaluate}
 pilot: {{steady: 2, timed: 3, reference: 2}}
 gates: {{skip: [{skip}]{gates}}}
 """
 
 
-def plan(task: str, *, skip: str = "stack, checkpoint", gates: str = "", more: str = "", lr: str = "1.0") -> str:
+DEFAULTS = {"lr": "1.0", "updates": "30", "warmup": "0", "evaluate": "{rows: 4}"}
+
+
+def plan(task: str, *, skip: str = "stack, checkpoint", gates: str = "", more: str = "", **values: str) -> str:
     """The plan of a class of ``own.py``, or of ``small.py`` where it names that file itself."""
     where = task if ":" in task else f"own.py:{task}"
-    return PLAN.format(task=where, skip=skip, gates=f", {gates}" if gates else "", lr=lr) + more
+    text = PLAN.format(task=where, skip=skip, gates=f", {gates}" if gates else "", **{**DEFAULTS, **values})
+    return text + more
 
 
 def stages(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tui_pilot.errors import PilotError
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.loop import autocast
 from tui_pilot.pilot.rows import Microbatch, to_device
@@ -66,6 +67,13 @@ def batch_loss(context: Context, model: nn.Module, batch: dict[str, Any]) -> tup
     task = context.task()
     with torch.no_grad(), autocast(context):
         out = task.loss(model, to_device(batch, context.device))
+    if out is None or (isinstance(out, tuple) and out[0] is None):
+        raise PilotError(
+            "loss returned nothing in evaluation mode.",
+            "Return the summed loss in every mode: selection and early stop work on it.",
+            code="metric_missing",
+            title="There is no evaluation loss",
+        )
     if isinstance(out, tuple):
         return float(out[0]), int(out[1])
     return float(out), int(task.count(batch))

@@ -6,8 +6,6 @@ import math
 from itertools import islice
 from typing import Any
 
-import torch
-
 from tui_pilot.observe.counters import scaler_facts
 from tui_pilot.pilot import gradient_check, scaler_check
 from tui_pilot.pilot.checkpoint import random_state, restore_random_state
@@ -17,10 +15,9 @@ from tui_pilot.pilot.loop import Loop, Result
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rank_check import Ranks
 from tui_pilot.pilot.rows import Microbatch, epoch_order
+from tui_pilot.pilot.schedule_check import curve
 from tui_pilot.plan.batch import BatchAnswer, windows
-from tui_pilot.tasks.base import defines, schedule_factor
 
-CURVE_LIMIT = 20_000
 SAME_ORDER_ROWS = 6
 
 
@@ -130,46 +127,6 @@ class Watch:
             "gradient_error": gradient.get("error"),
             "learning_rates": [point for point in current.seen["curve"]],
         }
-
-
-def curve(loop: Loop) -> list[dict[str, Any]]:
-    """The learning rate the schedule will give at a few updates, run ahead on a throwaway optimizer."""
-    task, plan = loop.task, loop.context.plan.optimizer
-    total = min(loop.total_updates, CURVE_LIMIT)
-    base = float(loop.optimizer.param_groups[0].get("initial_lr", loop.optimizer.param_groups[0]["lr"]))
-    planned = base if defines(task, "build_optimizer") else plan.lr
-    throwaway = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=base)
-    scheduler = task.build_scheduler(throwaway, loop.total_updates)
-    rates = [float(throwaway.param_groups[0]["lr"])]
-    for _ in range(total):
-        throwaway.step()
-        scheduler.step()
-        rates.append(float(throwaway.param_groups[0]["lr"]))
-    points = {"start": 0, "warm-up end": min(plan.warmup, total), "half": total // 2, "end": total}
-    if defines(task, "build_scheduler"):
-        return _own_curve(rates, points, planned)
-    return [
-        {
-            "update": at,
-            "name": name,
-            "seen": rates[at],
-            "planned": planned * schedule_factor(at, loop.total_updates, plan.warmup, plan.schedule),
-        }
-        for name, at in points.items()
-    ]
-
-
-def _own_curve(rates: list[float], points: dict[str, int], planned: float) -> list[dict[str, Any]]:
-    """A person's own schedule is taken as it is, but it must not fall to nothing right after its highest point."""
-    peak = max(rates)
-    top = rates.index(peak)
-    soon = min(len(rates) - 1, top + max(1, (len(rates) - top) // 20))
-    found = [{"update": at, "name": name, "seen": rates[at], "planned": rates[at]} for name, at in points.items()]
-    if rates[soon] < 0.2 * peak and soon < len(rates) - 1 and top > 0:
-        found.append({"update": soon, "name": "after warm-up", "seen": rates[soon], "planned": peak})
-    if peak < 0.5 * planned and len(rates) > 2:
-        found.append({"update": top, "name": "highest", "seen": peak, "planned": planned, "severity": "warn"})
-    return found
 
 
 def orders(loop: Loop) -> dict[str, Any]:
