@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tui_pilot.gates import precision
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.trainable import trainable_set
 from tui_pilot.gates.verdict import Reason
@@ -27,6 +28,7 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
             reason("not_finite", f"The loss is {loss(seen.get('last_loss'))} at step {seen['bad_step']}.", where)
         )
     reasons += trainable_set(seen.get("trainable"))
+    reasons += precision.half_under_scaler(seen.get("trainable_dtypes") or {}, plan)
     if seen.get("items") == 0:
         text = "The chosen rows hold no supervised item: the loss is 0 because nothing counts."
         return [*reasons, reason("zero_loss_zero_gradient", text, {"rows": rows})]
@@ -44,20 +46,7 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
     if still:
         text = f"{len(still)} of {plural(total, 'trainable tensor')} did not move in {seen['steps']} steps: {still[0]}."
         reasons.append(reason("untouched_tensor", text, {"tensors": still, "tensor": still[0]}))
-    if below:
-        text = (
-            f"At the planned rate {rate(plan.optimizer.lr)} {seen.get('below_share', 1):.0%} of the weights of "
-            f"{below[0]} stay bit-equal after {seen.get('below_steps')} steps: the update is below their precision."
-        )
-        reasons.append(reason("update_below_precision", text, {"tensors": below, "tensor": below[0]}))
-    rounded = [name for name in seen.get("rounded_away") or () if name not in below]
-    if rounded:
-        text = (
-            f"{len(rounded)} of {plural(total, 'trainable tensor')} got gradients and did not move in "
-            f"{seen['steps']} steps: every update was below their precision, first {rounded[0]}."
-        )
-        where = {"tensors": rounded, "tensor": rounded[0]}
-        reasons.append(reason("update_below_precision", text, where, severity="warn"))
+    reasons += precision.update_below(seen, plan)
     reasons += _recovery(seen, rows)
     return reasons
 

@@ -8,12 +8,15 @@ from typing import Any
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
-from tui_pilot.text import plural
+from tui_pilot.text import plural, rate
 
 Seen = Mapping[str, Any]
 NEVER_STEPS = 5
 """Updates skipped in a row from which on a scaler is not looking for its scale any more."""
 SCALE_ERROR = 0.1
+MANY = 0.5
+BF16_STEP = 2.0**-9
+"""Half the distance of two neighbouring bf16 numbers, at the top of a power of two, as a share of the number."""
 
 
 def half_under_scaler(dtypes: Mapping[str, Sequence[str]], plan: Plan) -> list[Reason]:
@@ -28,6 +31,44 @@ def half_under_scaler(dtypes: Mapping[str, Sequence[str]], plan: Plan) -> list[R
             text += "; expected float32."
             return [reason("trainable_half_precision", text, {"tensors": names, "tensor": names[0]})]
     return []
+
+
+def update_below(seen: Seen, plan: Plan) -> list[Reason]:
+    """Updates at the planned rate that rounding swallows: whole tensors, most of the weights, or weight decay."""
+    reasons: list[Reason] = []
+    lr, steps = plan.optimizer.lr, seen.get("below_steps")
+    below = list(seen.get("below_precision") or ())
+    share = seen.get("below_all", 0.0)
+    if below:
+        text = (
+            f"At the planned rate {rate(lr)} {seen.get('below_share', 1):.0%} of the weights of {below[0]} stay "
+            f"bit-equal after {steps} steps: the update is below their precision."
+        )
+        reasons.append(reason("update_below_precision", text, {"tensors": below, "tensor": below[0]}))
+    elif share >= MANY:
+        text = (
+            f"At the planned rate {rate(lr)} {share:.0%} of the weights that a gradient pushes stay bit-equal after "
+            f"{steps} steps; expected fewer than {MANY:.0%}."
+        )
+        reasons.append(reason("update_below_precision", text, severity="warn"))
+    rounded = [name for name in seen.get("rounded_away") or () if name not in below]
+    if rounded:
+        text = (
+            f"{len(rounded)} of {plural(seen.get('tensors', 0), 'trainable tensor')} got gradients and did not move in "
+            f"{seen['steps']} steps: every update was below their precision, first {rounded[0]}."
+        )
+        where = {"tensors": rounded, "tensor": rounded[0]}
+        reasons.append(reason("update_below_precision", text, where, severity="warn"))
+    decay = lr * plan.optimizer.weight_decay
+    half = list((seen.get("trainable_dtypes") or {}).get("bfloat16") or ())
+    if half and plan.precision == "bf16" and 0 < decay < BF16_STEP:
+        text = (
+            f"Weight decay takes {decay:.1e} of a weight per update; a bf16 weight moves by {BF16_STEP:.1e} of itself "
+            f"or not at all, so it has no effect on {plural(len(half), 'tensor')}."
+        )
+        where = {"tensors": half, "key": "optimizer.weight_decay"}
+        reasons.append(reason("update_below_precision", text, where, severity="warn"))
+    return reasons
 
 
 def scaler(found: Seen | None) -> list[Reason]:

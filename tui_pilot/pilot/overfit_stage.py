@@ -12,19 +12,19 @@ from torch import nn
 from tui_pilot.observe.dropout import no_dropout
 from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import hashes
+from tui_pilot.pilot import variant_check
 from tui_pilot.pilot.answers import batch_loss, recovery
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.finite import padded_pair, unfinite
+from tui_pilot.pilot.half_check import HALF, STEPS, Halves
 from tui_pilot.pilot.lengths import shortest_supervised
 from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
 from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
 from tui_pilot.pilot.rows import Microbatch, chunks
-from tui_pilot.pilot.trainable_set import is_adapter, trainable_facts
+from tui_pilot.pilot.trainable_set import dtypes_of, is_adapter, trainable_facts
 
 LOOK_EVERY = 5
-PRECISION_STEPS = 5
-HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -44,6 +44,7 @@ def run(context: Context) -> None:
     try:
         with phase(context, "overfit") as current:
             overfit(current)
+            variant_check.look(current)
     except PhaseBroken:
         return
 
@@ -80,10 +81,11 @@ def overfit(current: Phase) -> None:
         "lr": lr,
         "steps": 0,
         "tensors": sum(1 for _ in trainable(model)),
+        "trainable_dtypes": dtypes_of(model),
         "names": [name for name, _ in trainable(model)],
         "adapters": [name for name, _ in trainable(model) if is_adapter(name)],
     }
-    if not items:
+    if not items or refused_by_scaler(current.seen["trainable_dtypes"], loop):
         return
     pair = padded_pair(loop, context)
     for micro in [*micros, *([pair] if pair is not None else [])]:
@@ -99,16 +101,16 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
     seen, context = current.seen, current.context
     names = dict(trainable(model))
     before = hashes(names.items())
-    halves = {name: tensor.detach().clone() for name, tensor in names.items() if tensor.dtype in HALF}
+    halves: Halves | None = Halves(names) if any(tensor.dtype in HALF for tensor in names.values()) else None
     met = Met()
     _set_rate(loop, context.plan.optimizer.lr if halves else lr)
     step = 0
     for step in range(1, steps + 1):
-        if step == PRECISION_STEPS + 1 and halves:
-            _below_precision(seen, names, halves)
-            halves = {}
+        if step == STEPS + 1 and halves is not None:
+            seen |= halves.facts()
+            halves = None
             _set_rate(loop, lr)
-        value = _one(loop, micros, names, met)
+        value = _one(loop, micros, names, met, halves)
         seen["steps"] = step
         seen.setdefault("first_loss", value)
         seen["last_loss"] = value
@@ -159,7 +161,7 @@ def _loss(context: Context, model: nn.Module, micros: list[Microbatch]) -> float
     return sum(part[0] for part in parts) / max(1, sum(part[1] for part in parts))
 
 
-def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], met: Met) -> float:
+def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], met: Met, halves: Halves | None = None) -> float:
     """One update over all rows; notes which tensors got a gradient, and which one that is not all zero."""
     met.rows = [row for micro in micros for row in micro.ids]
     total = sum(micro.count for micro in micros)
@@ -171,6 +173,8 @@ def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], met: Met) 
             met.some.add(name)
             if bool((tensor.grad != 0).any()):
                 met.nonzero.add(name)
+    if halves is not None:
+        halves.note()
     loop.at.update(part="optimizer.step")
     if loop.scaler is not None:
         loop.scaler.unscale_(loop.optimizer)
@@ -187,19 +191,14 @@ def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], met: Met) 
     return loss / max(1, total)
 
 
-def _below_precision(seen: dict[str, Any], names: dict[str, Any], halves: dict[str, torch.Tensor]) -> None:
-    shares = {
-        name: float((names[name].detach() == old).float().mean()) for name, old in halves.items() if old.numel() >= 8
-    }
-    below = [name for name, share in shares.items() if share >= 0.99]
-    if below and len(below) >= 0.5 * len(shares):
-        seen["below_precision"], seen["below_steps"] = below, PRECISION_STEPS
-        seen["below_share"] = min(shares[name] for name in below)
-
-
 def _set_rate(loop: Loop, lr: float) -> None:
     for group in loop.optimizer.param_groups:
         group["lr"] = torch.tensor(lr) if isinstance(group["lr"], torch.Tensor) else lr
+
+
+def refused_by_scaler(dtypes: dict[str, list[str]], loop: Loop) -> bool:
+    """Whether the first unscale would raise: the gate names the tensors before that happens."""
+    return loop.scaler is not None and "float16" in dtypes
 
 
 def learning_rate(context: Context) -> float:

@@ -66,3 +66,12 @@ def trainable_facts(context: Context, model: nn.Module) -> dict[str, Any]:
         "elements": sum(names[name].numel() for name in taking),
         "total": total,
     }
+
+
+def dtypes_of(model: nn.Module) -> dict[str, list[str]]:
+    """Names of trainable tensors by dtype."""
+    found: dict[str, list[str]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            found.setdefault(str(parameter.dtype).removeprefix("torch."), []).append(name)
+    return found
