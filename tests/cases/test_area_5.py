@@ -152,6 +152,38 @@ def test_5_02_a_task_that_returns_a_mean(lab: Lab, batch: str) -> None:
     assert reason["severity"] == "fail" and reason["where"]["rows"]
 
 
+COUNTS = """
+class Own(Tiny):
+    def count(self, batch):
+        return %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "wrong"), [('int((batch["input_ids"] > 0).sum())', True), ("super().count(batch)", False)]
+)
+def test_5_02_a_count_that_the_loss_does_not_work_on(lab: Lab, count: str, wrong: bool) -> None:
+    judged = row(stages(lab, "train", code=COUNTS % count), "batch")
+    assert codes(judged) == (["sources_disagree"] if wrong else []), judged.reasons
+    assert not wrong or "the loss in force works on" in reason_of(judged, "sources_disagree")["text"]
+
+
+MASKS = """
+class Own(Tiny):
+    def loss(self, model, batch):
+        labels = batch["labels"][:, 1:]
+        each = functional.cross_entropy(self.logits(model, batch), labels.clamp(min=0), reduction="none")
+        return (each * (labels != IGNORE)).sum()
+"""
+
+
+def test_5_02_a_task_that_masks_its_loss_itself_passes(lab: Lab) -> None:
+    lengths = [4, 16, 4, 16, 4, 16, 4, 16]
+    assert (
+        codes(row(stages(lab, "train", code=MASKS, batch="micro: 2, accumulation: 2", lengths=lengths), "batch")) == []
+    )
+
+
 def test_5_02_a_task_that_weighs_its_loss_by_a_number_of_its_own_passes(lab: Lab) -> None:
     judged = row(stages(lab, "train", code=TIMES % "* 0.7"), "batch")
     assert codes(judged) == [], judged.reasons
@@ -290,6 +322,41 @@ def test_5_08_other_sources_and_other_numbers() -> None:
     assert batch_of({**ZERO, "train_micro_batch_size_per_gpu": 1}, 1) == {
         "micro_key": "train_micro_batch_size_per_gpu", "micro": 1, "accumulation": 1, "default": True
     }  # fmt: skip
+
+
+COSINE = """
+class Own(Tiny):
+    def build_scheduler(self, optimizer, updates):
+        import math
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.5 * (1 + math.cos(math.pi * n / %s)))
+"""
+
+
+def test_5_08_a_cosine_that_runs_past_one_cycle(lab: Lab) -> None:
+    judged = row(stages(lab, "train", code=COSINE % "(updates / 2)", budget="updates: 40"), "batch")
+    reason = reason_of(judged, "lr_curve_differs")
+    assert "update 40 (after its end) is 1.0e-2" in reason["text"] and reason["severity"] == "warn", reason["text"]
+    judged = row(stages(lab, "train", code=COSINE % "updates", budget="updates: 40"), "batch")
+    assert codes(judged) == [], judged.reasons
+
+
+WRITES = """
+class Own(Tiny):
+    def loss(self, model, batch):
+        for group in self.held.param_groups if model.training else []:
+            group["lr"] = 0.05
+        return super().loss(model, batch)
+
+    def build_optimizer(self, model):
+        self.held = super().build_optimizer(model)
+        return self.held
+"""
+
+
+def test_5_08_a_rate_that_the_schedule_did_not_give(lab: Lab) -> None:
+    state = stages(lab, "train", code=WRITES, optimizer="lr: 0.01, schedule: linear, warmup: 2", budget="updates: 20")
+    reason = reason_of(row(state, "batch"), "lr_curve_differs")
+    assert "(counted) is 5.0e-2, planned" in reason["text"] and reason["where"]["update"] == 1
 
 
 # -- microbatches that hold nothing, and the loss in force -------------------------------------------------------------

@@ -108,6 +108,7 @@ def _curve(seen: Seen) -> list[Reason]:
     curve = seen.get("curve")
     if not curve:
         return []
+    found: list[Reason] = []
     for point in curve:
         want, have = point["planned"], point["seen"]
         if abs(want - have) > 1e-3 * max(abs(want), abs(have), 1e-12) + 1e-12:
@@ -115,8 +116,9 @@ def _curve(seen: Seen) -> list[Reason]:
                 f"The learning rate at update {point['update']} ({point['name']}) is {rate(have)}, "
                 f"planned {rate(want)}."
             )
-            return [reason("lr_curve_differs", text, {"update": point["update"]}, severity=point.get("severity"))]
-    return []
+            where = {"update": point["update"]}
+            found.append(reason("lr_curve_differs", text, where, severity=point.get("severity")))
+    return sorted(found, key=lambda each: each.severity != "fail")[:1]
 
 
 def _gradient(found: Seen | None, plan: Plan) -> list[Reason]:
@@ -161,11 +163,21 @@ def _in_force(found: Seen | None, plan: Plan) -> list[Reason]:
         if told:
             text = f"The loss returned is {returned:.4g}, its items sum to {summed:.4g}: {told} ({parts})."
             return [reason("gradient_scaled", text, where)]
+        items, count = _only_items(found), found.get("count")
+        if items is not None and _near(ratio, 1.0) and items != count:
+            text = f"count says {count} supervised items, and the loss in force works on {items} targets."
+            return [reason("sources_disagree", text, where)]
     for call in found.get("calls") or ():
         wrong = _mismatch(call, found)
         if wrong:
             return [reason("loss_mismatch", wrong, where)]
     return []
+
+
+def _only_items(found: Seen) -> int | None:
+    """Targets of the one loss that a microbatch goes through; None for several, such as one for each head."""
+    calls: Sequence[Seen] = found.get("calls") or ()
+    return calls[0].get("items") if len(calls) == 1 else None
 
 
 def _mismatch(call: Seen, found: Seen) -> str | None:

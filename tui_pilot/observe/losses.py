@@ -18,7 +18,8 @@ PROBABILITIES = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 def watch_losses() -> Iterator[list[dict[str, Any]]]:
     """Collects ``{loss, input, target, input_dtype, target_dtype, sum}`` of every outermost call of a torch loss.
 
-    ``sum`` is that call's loss summed over its items, None where the loss works on numbers and not on class ids.
+    ``sum`` is that call's loss summed over its items, None where the loss works on numbers and not on class ids, or is
+    left unreduced; ``items`` the targets that it does not ignore.
     """
     calls: list[dict[str, Any]] = []
     inside = [0]
@@ -35,6 +36,7 @@ def watch_losses() -> Iterator[list[dict[str, Any]]]:
                 calls.append(_facts(name, input, target))
                 if name in CLASSES:
                     calls[-1]["sum"] = _summed(original, result, input, target, args, keywords)
+                    calls[-1]["items"] = int((target != keywords.get("ignore_index", -100)).sum())
             return result
 
         return call
@@ -56,13 +58,14 @@ def _facts(name: str, input: torch.Tensor, target: torch.Tensor) -> dict[str, An
         "input_dtype": str(input.dtype).removeprefix("torch."),
         "target_dtype": str(target.dtype).removeprefix("torch."),
         "sum": None,
+        "items": None,
     }
 
 
 def _summed(original: Any, result: Any, input: Any, target: Any, args: Any, keywords: dict[str, Any]) -> float | None:
     if keywords.get("reduction") == "sum":
         return float(result.detach())
-    if args:  # reduction may stand among them
+    if args or keywords.get("reduction") == "none":  # a reduction by place, or a mask that comes after
         return None
     with torch.no_grad():
         return float(original(input, target, **{**keywords, "reduction": "sum"}))

@@ -15,7 +15,7 @@ from tui_pilot.pilot.loop import Loop, Result
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rank_check import Ranks
 from tui_pilot.pilot.rows import Microbatch, epoch_order
-from tui_pilot.pilot.schedule_check import curve
+from tui_pilot.pilot.schedule_check import counted, curve, rates_ahead
 from tui_pilot.plan.batch import BatchAnswer, windows
 
 SAME_ORDER_ROWS = 6
@@ -33,6 +33,9 @@ class Watch:
         self.ranks = Ranks(loop)
         self.skipped = self.in_row = self.most_in_row = 0
         self.injected: dict[str, Any] | None = None
+        self.ahead: list[float] = []
+        self.rates: list[float] = []
+        self.ticks = [0]
         self.bad: Result | None = None
         self.start = loop.counters.numbers()
         loop.observers.append(self._observe)
@@ -51,7 +54,8 @@ class Watch:
         current.seen["gradient"] = gradient_check.compare(loop)
         self.injected = scaler_check.inject(loop)
         self.disagree.clear()
-        current.seen["curve"] = curve(loop)
+        self.ahead = rates_ahead(loop)
+        current.seen["curve"] = curve(loop, self.ahead)
         current.seen |= orders(loop)
         current.seen["changed"] = untouched.changes()
         restore_random_state(streams, loop.context.device)
@@ -65,6 +69,8 @@ class Watch:
         self.microbatches += len(window)
         self.most_microbatches = max(self.most_microbatches, len(window))
         self.ranks.after(result)
+        self.rates.append(result.lr)
+        self.ticks.append(self.loop.counters.since(self.start)["scheduler_ticks"])
         self.skipped += result.skipped
         self.in_row = self.in_row + 1 if result.skipped else 0
         self.most_in_row = max(self.most_in_row, self.in_row)
@@ -88,7 +94,7 @@ class Watch:
     def finish(self, current: Phase) -> None:
         """Everything the gate needs."""
         loop, context = self.loop, self.loop.context
-        counted = self.counted()
+        counts = self.counted()
         planned = [
             sum(sizes) * context.plan.replicas for sizes in islice(windows(self.answer.question), len(self.rows))
         ]
@@ -97,12 +103,12 @@ class Watch:
             "planned_rows_per_update": planned,
             "rows_per_update": self.rows,
             "items_per_update": self.items,
-            "optimizer_steps": counted["optimizer_steps"],
-            "scheduler_ticks": counted["scheduler_ticks"],
+            "optimizer_steps": counts["optimizer_steps"],
+            "scheduler_ticks": counts["scheduler_ticks"],
             "skipped": self.skipped,
             "updates": len(self.rows),
             "sources": sources(context.plan, context.folder),
-            "counted": {"effective": counted["effective_batch"], "accumulation": self.most_microbatches},
+            "counted": {"effective": counts["effective_batch"], "accumulation": self.most_microbatches},
             "count_disagrees": self.disagree[:10],
         }
         if self.bad is not None:
@@ -117,13 +123,14 @@ class Watch:
             }
             current.inputs["skipped"] = self.skipped
         current.seen |= self.ranks.seen()
+        current.seen["curve"] = [*current.seen["curve"], *counted(self.ahead, self.rates, self.ticks[:-1])]
         loop.observers.remove(self._observe)
         gradient = current.seen["gradient"]
         current.inputs |= {
             "rows_per_update": self.rows,
             "items_per_update": self.items,
-            "optimizer_steps": counted["optimizer_steps"],
-            "scheduler_ticks": counted["scheduler_ticks"],
+            "optimizer_steps": counts["optimizer_steps"],
+            "scheduler_ticks": counts["scheduler_ticks"],
             "gradient_error": gradient.get("error"),
             "learning_rates": [point for point in current.seen["curve"]],
         }

@@ -99,7 +99,8 @@ def _in_force(loop: Loop, micro: Microbatch) -> dict[str, Any]:
     labels = micro.batch.get("labels")
     known = [call["sum"] for call in calls]
     return {
-        "calls": [{key: value for key, value in call.items() if key != "sum"} for call in calls[:8]],
+        "calls": calls[:8],
+        "count": micro.count,
         "returned": returned,
         "summed": sum(known) if known and None not in known else None,
         "labels": str(labels.dtype).removeprefix("torch.") if isinstance(labels, torch.Tensor) else None,

@@ -12,22 +12,42 @@ from tui_pilot.tasks.base import defines, schedule_factor
 CURVE_LIMIT = 20_000
 FALLEN = 0.5
 LEAST_LEFT = 5
+GONE, BACK = 0.02, 0.2
+RATE_ERROR = 1e-3
 
 
-def curve(loop: Loop) -> list[dict[str, Any]]:
-    """The learning rate the schedule will give at 0, warm-up end, half and end, beside the planned one."""
-    task, plan = loop.task, loop.context.plan.optimizer
+def rates_ahead(loop: Loop) -> list[float]:
+    """The learning rate of the first group after 0, 1, 2.. ticks of the task's schedule, to the plan's end."""
     total = min(loop.total_updates, CURVE_LIMIT)
     groups = [float(group.get("initial_lr", group["lr"])) for group in loop.optimizer.param_groups]
-    planned = groups[0] if defines(task, "build_optimizer") else plan.lr
     # One group for each real one: a schedule may name a rate for every group.
     throwaway = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": rate} for rate in groups])
-    scheduler = task.build_scheduler(throwaway, loop.total_updates)
+    scheduler = loop.task.build_scheduler(throwaway, loop.total_updates)
     rates = [float(throwaway.param_groups[0]["lr"])]
     for _ in range(total):
         throwaway.step()
         scheduler.step()
         rates.append(float(throwaway.param_groups[0]["lr"]))
+    return rates
+
+
+def counted(rates: list[float], seen: list[float], ticks: list[int]) -> list[dict[str, Any]]:
+    """The first update whose rate is not the schedule's after as many ticks: something else writes it, or ticks more.
+
+    ``seen`` and ``ticks``: the rate of each update, and the ticks before it.
+    """
+    for number, (rate, done) in enumerate(zip(seen, ticks, strict=True), 1):
+        if done < len(rates) and abs(rate - rates[done]) > RATE_ERROR * max(abs(rate), abs(rates[done])):
+            return [{"update": number, "name": "counted", "seen": rate, "planned": rates[done]}]
+    return []
+
+
+def curve(loop: Loop, rates: list[float]) -> list[dict[str, Any]]:
+    """The learning rate the schedule will give at 0, warm-up end, half and end, beside the planned one."""
+    task, plan = loop.task, loop.context.plan.optimizer
+    total = len(rates) - 1
+    group = loop.optimizer.param_groups[0]
+    planned = float(group.get("initial_lr", group["lr"])) if defines(task, "build_optimizer") else plan.lr
     points = {"start": 0, "warm-up end": min(plan.warmup, total), "half": total // 2, "end": total}
     if defines(task, "build_scheduler"):
         return own_curve(rates, points, planned)
@@ -57,6 +77,11 @@ def own_curve(rates: list[float], points: dict[str, int], planned: float) -> lis
         fallen = next((at for at in soon if rates[at] < FALLEN * peak), None)
         if fallen is not None:
             found.append({"update": fallen, "name": "after warm-up", "seen": rates[fallen], "planned": peak})
+    gone = next((at for at in range(top, len(rates)) if rates[at] < GONE * peak), None)
+    if gone is not None and max(rates[gone:]) > BACK * peak:
+        # Sized for fewer updates than there are, it goes on into a second cycle; restarts that are meant warn too.
+        back = max(range(gone, len(rates)), key=lambda at: rates[at])
+        found.append({"update": back, "name": "after its end", "seen": rates[back], "planned": 0.0, "severity": "warn"})
     if peak < FALLEN * planned and len(rates) > 2:
         found.append({"update": top, "name": "highest", "seen": peak, "planned": planned, "severity": "warn"})
     return found
