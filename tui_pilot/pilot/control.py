@@ -10,11 +10,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from tui_pilot.errors import PilotError
+from tui_pilot.observe.tensors import state_hash
 from tui_pilot.pilot.answers import ask, batch_loss
 from tui_pilot.pilot.context import Context, seed_everything
+from tui_pilot.pilot.loop import autocast
+from tui_pilot.pilot.rows import to_device
+from tui_pilot.plan.model import as_json
 from tui_pilot.run_folder import RunFolder, write_json
 
 BATCH, ANSWERS = "control.pt", "control.json"
+MOST_GRADIENTS = 1 << 30
+"""Above this many trainable elements a second set of gradients costs more than it tells."""
 
 
 def answers(context: Context, model: nn.Module, batch: dict[str, Any]) -> dict[str, Any]:
@@ -51,21 +58,87 @@ def base_control(context: Context, model: nn.Module) -> None:
 
 
 def control_loss(context: Context, model: nn.Module) -> dict[str, Any]:
-    """The untrained model's loss on the control rows, with what it depends on: what a lock keeps."""
-    found = answers(context, model, control_batch(context))
-    return {"value": found.get("loss"), "device": context.device.type, "precision": context.plan.precision}
+    """The untrained model's loss and gradient norm on the control rows, with what they depend on: a lock keeps it."""
+    batch = control_batch(context)
+    found = answers(context, model, batch)
+    return {
+        "value": found.get("loss"),
+        "gradient_norm": gradient_norm(context, model, batch) if "labels" in batch else None,
+        "items": int(context.task().count(batch)) if "labels" in batch else None,
+        "rows": state_hash({key: value for key, value in batch.items() if isinstance(value, torch.Tensor)}),
+        "made_from": made_from(context),
+        "device": context.device.type,
+        "precision": context.plan.precision,
+    }
+
+
+def gradient_norm(context: Context, model: nn.Module, batch: dict[str, Any]) -> float | None:
+    """The norm of the control rows' gradient per item, in evaluation mode, so that no dropout moves it.
+
+    Asked of autograd directly: a backward would leave gradients and call what data parallelism hangs on them.
+    """
+    mode = model.training
+    model.eval()
+    try:
+        seed_everything(context.plan.seed)
+        with autocast(context):
+            out = context.task().loss(model, to_device(batch, context.device))
+        total, count = out if isinstance(out, tuple) else (out, context.task().count(batch))
+        taking = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if not getattr(total, "requires_grad", False) or not 0 < sum(p.numel() for p in taking) <= MOST_GRADIENTS:
+            return None
+        parts = torch.autograd.grad(total / max(1, int(count)), taking, allow_unused=True)
+        square = sum(float(part.detach().float().norm() ** 2) for part in parts if part is not None)
+    finally:
+        model.train(mode)
+    return math.sqrt(square) if math.isfinite(square) else None
+
+
+def made_from(context: Context) -> str | None:
+    """One hash over what the control rows and the model come from: files by content, and the plan's words on them.
+
+    The same hash and another loss: something below has changed, a version or the machine.
+    """
+    try:
+        revisions = context.run.read_json(context.run.run_file)["revisions"]
+    except (PilotError, KeyError):
+        return None
+    plan = as_json(context.plan)
+    files = {name: entry.get("sha256") for name, entry in (revisions.get("data") or {}).items()}
+    words = {key: value for key, value in plan["data"].items() if key not in files}
+    model = {key: value for key, value in plan["model"].items() if key != "path"}
+    parts = {
+        "data": files,
+        "model": (revisions.get("model") or {}).get("files"),
+        "task_file": (revisions.get("task_file") or {}).get("sha256"),
+        "plan": [plan["task"].rpartition("/")[2], words, model, plan["loss"], plan["options"], plan["seed"]],
+    }
+    return state_hash(json.loads(json.dumps(parts)))
 
 
 def locked_control(context: Context, model: nn.Module) -> dict[str, Any] | None:
-    """The lock's control loss beside this one; None without a lock made on this kind of device and precision."""
+    """The lock's control loss and gradient norm beside this model's; None without a lock that holds one."""
     try:
-        locked = json.loads((context.folder / "pilot.lock.json").read_text("utf-8"))["control_loss"]
-        stored, kind = float(locked["value"]), (locked["device"], locked["precision"])
+        locked = dict(json.loads((context.folder / "pilot.lock.json").read_text("utf-8"))["control_loss"])
+        stored = float(locked["value"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if kind != (context.device.type, context.plan.precision):
-        return None
-    return {"stored": stored, "now": control_loss(context, model)["value"]}
+    now = control_loss(context, model)
+    same = {
+        key: locked.get(key) == now[key] if locked.get(key) is not None else None
+        for key in ("rows", "made_from", "device", "precision")
+    }
+    return {
+        "stored": stored,
+        "now": now["value"],
+        "norm_stored": locked.get("gradient_norm"),
+        "norm_now": now["gradient_norm"],
+        "items_stored": locked.get("items"),
+        "items_now": now["items"],
+        "half": any(name not in ("fp32", None) for name in (locked.get("precision"), now["precision"])),
+        "same": same,
+        "of": f"{locked.get('device')}, {locked.get('precision')}",
+    }
 
 
 def store(context: Context, model: nn.Module) -> dict[str, Any]:

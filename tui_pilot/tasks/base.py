@@ -169,8 +169,12 @@ class Task:
         """Names by class id; ``[]`` where there are none."""
         return []
 
-    def packages(self) -> Sequence[str]:
-        """Import names of what this task needs to run."""
+    def packages(self) -> Sequence[str] | Mapping[str, str]:
+        """Import names of what this task needs to run, or each with one line of code that uses it.
+
+        ``{"my_kernels": "my_kernels.add(1, 2)"}``: an extension may import well and fail at its first call. The line
+        runs after ``import my_kernels`` in a process of its own; ``{device}`` in it becomes ``cpu`` or ``cuda``.
+        """
         return []
 
     # -- close -----------------------------------------------------------------------------------------------------
