@@ -74,6 +74,11 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def baseline_file(self) -> Path:
+        """The plan that a variant is a variant of; there in a variant's run alone."""
+        return self.path / "baseline.json"
+
+    @property
     def run_file(self) -> Path:
         return self.path / "run.json"
 

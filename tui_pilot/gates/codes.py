@@ -48,7 +48,7 @@ CODES: Final[dict[str, Code]] = _table(
     ),
     ("requirement_unmet", "stack", "fail", "Install the pair that the package was built for."),
     ("package_missing", "stack", "fail", "Install it into the training interpreter."),
-    ("disk_too_small", "stack checkpoint export", "fail", "Free space, keep fewer checkpoints, or move the runs."),
+    ("disk_too_small", "stack load checkpoint export", "fail", "Free space, keep fewer checkpoints, or move the runs."),
     ("disk_unknown", "stack", "note", "Free space could not be read."),
     ("without_effect", "stack", "note", "Leave it out, or know that it changes nothing here."),
     ("unsafe_model_file", "stack load", "fail", "Convert the weights to safetensors on a machine you can lose."),
@@ -124,6 +124,14 @@ CODES: Final[dict[str, Code]] = _table(
         "Freeze and unfreeze after the adapter is added, as planned.",
     ),
     ("train_eval_gap", "overfit", "fail", "Evaluation mode differs: batch-norm statistics, dropout, caches."),
+    (
+        "variant_changes_result",
+        "overfit",
+        "fail",
+        "Two ways to run one experiment must agree: mend the way, or call it another experiment.",
+    ),
+    ("variant_not_compared", "overfit", "unchecked", "Run the baseline where it fits, and compare the two runs."),
+    ("variant_compared", "overfit", "note", "Read the numbers before the variant takes the baseline's place."),
     ("evaluated_other_rows", "overfit", "fail", "Evaluate the rows that were trained on."),
     (
         "zero_loss_zero_gradient",
@@ -170,7 +178,7 @@ CODES: Final[dict[str, Code]] = _table(
     # evaluate
     ("rows_counted_twice", "evaluate", "fail", "Padding rows of the last batch must not be scored."),
     ("logits_kept", "evaluate", "fail", "Keep predictions, not logits."),
-    ("residue", "evaluate checkpoint", "fail", "Something still holds the tensors."),
+    ("residue", "evaluate checkpoint export", "fail", "Something still holds the tensors."),
     ("state_changed", "evaluate batch", "fail", "Evaluate under no_grad, in evaluation mode, and on copies."),
     ("metric_mixed", "evaluate", "fail", "Compute the metric from the predictions handed in, and keep no sums."),
     ("metric_missing", "evaluate", "fail", "The metric of evaluate.metric must be there and finite."),

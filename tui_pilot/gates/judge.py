@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tui_pilot.gates import artifact, batch, close, examples, memory_phases, overfit, resume, splits, stack
+from tui_pilot.gates import artifact, batch, close, examples, memory_phases, overfit, resume, splits, stack, variant
 from tui_pilot.gates.codes import CODES, reason
 from tui_pilot.gates.verdict import Reason, Verdict, settle
 from tui_pilot.plan.model import Plan
@@ -17,7 +17,7 @@ JUDGES: dict[str, Judge] = {
     "stack": stack.judge,
     "examples": examples.judge,
     "splits": splits.judge,
-    "overfit": overfit.judge,
+    "overfit": lambda seen, plan: [*overfit.judge(seen, plan), *variant.judge(seen)],
     "load": memory_phases.load,
     "forward": memory_phases.forward,
     "backward": memory_phases.backward,

@@ -112,6 +112,9 @@ def _fill(folder: RunFolder, loaded: LoadedPlan, choice: Choice, code_source: Pa
         (folder.path / name).mkdir()
     write_whole(folder.path / "plan.yaml", document.plan_yaml(loaded).encode("utf-8", "backslashreplace"))
     write_json(folder.plan_file, document.to_document(loaded))
+    baseline = variants.baseline_document(loaded)
+    if baseline is not None:
+        write_json(folder.baseline_file, baseline)
 
 
 def not_writable(path: Path, error: OSError) -> RunFolderError:

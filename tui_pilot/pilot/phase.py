@@ -53,6 +53,8 @@ class Phase:
     started: str = field(default_factory=utc_now)
     reachable: int | None = None
     verdict: Verdict | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the row, beside those that every row has: ``quality`` of a variant."""
 
     @contextmanager
     def measure(self, part: str | None = None) -> Iterator[Window]:
@@ -176,6 +178,7 @@ def _write(current: Phase, verdict: Verdict, alone: bool = False) -> None:
         duration_s=round(current.duration_s, 6) if current.windows else None,
         parts=parts,
         memory=memory,
+        **current.extra,
     )
 
 

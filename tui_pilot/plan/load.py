@@ -42,6 +42,8 @@ class LoadedPlan:
     text: str
     demo: bool = False
     need_weights: bool = True
+    baseline: LoadedPlan | None = None
+    """Of a variant: the plan that it varies."""
 
     def path(self, value: str) -> FilePath:
         """A path of the plan, made absolute."""

@@ -91,7 +91,7 @@ def variant(loaded: LoadedPlan, id: str) -> LoadedPlan:
     known = {each.id: each.set for each in loaded.plan.variants}
     if id not in known:
         raise _unknown(id, list(known), "variant")
-    return apply(loaded, known[id], id)
+    return dataclasses.replace(apply(loaded, known[id], id), baseline=loaded)
 
 
 def trial(loaded: LoadedPlan, id: str, seed: int) -> LoadedPlan:
@@ -138,6 +138,16 @@ def keeps_question(base: Plan, changed: Plan) -> tuple[bool, list[str]]:
             why = next((why for head, why in _WHY.items() if _under(key, (head,))), "it is another experiment")
             reasons.append(f"{key} {_word(old)} -> {_word(new)}: {why}.")
     return not reasons, reasons
+
+
+def baseline_document(loaded: LoadedPlan) -> dict[str, Any] | None:
+    """What a variant's run keeps of the plan it varies; None for a plan that is no variant."""
+    base = loaded.baseline
+    if base is None:
+        return None
+    same, why = keeps_question(base.plan, loaded.plan)
+    changed = differences(base.plan, loaded.plan)
+    return {"plan": as_json(base.plan), "same_question": same, "why": why, "changed": changed}
 
 
 def not_held(base: Plan, changed: Plan, hold: tuple[str, ...]) -> dict[str, dict[str, list[Any]]]:
