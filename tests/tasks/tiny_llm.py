@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,14 @@ LINES = [
 ] * 4
 
 
-def tokenizer(template: str | None = CHATML, bos: str | None = "<|im_start|>", writes_bos: bool = False) -> Any:
-    """A fast tokenizer with pad = eos; ``writes_bos``: plain text gets the BOS in front."""
+def tokenizer(
+    template: str | None = CHATML,
+    bos: str | None = "<|im_start|>",
+    writes_bos: bool = False,
+    lines: Sequence[str] = LINES,
+    vocabulary: int = 400,
+) -> Any:
+    """A fast tokenizer with pad = eos, trained on ``lines``; ``writes_bos``: plain text gets the BOS in front."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -39,12 +46,12 @@ def tokenizer(template: str | None = CHATML, bos: str | None = "<|im_start|>", w
     raw.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=400,
+        vocab_size=vocabulary,
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    raw.train_from_iterator(LINES, trainer)
+    raw.train_from_iterator(lines, trainer)
     if writes_bos:
         assert bos is not None
         raw.post_processor = processors.TemplateProcessing(
