@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tui_pilot.gates import residue
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
@@ -13,8 +14,9 @@ from tui_pilot.text import plural
 
 Seen = Mapping[str, Any]
 OUTPUT_TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2, "float16": 3e-2}
-EFFECT_SEEN = 1 / 6
-"""An effect of training on the control loss below this share of the tolerance is too small to be missed by it."""
+EFFECT_SEEN, EXACT = 1 / 30, 1e-5
+"""An effect of training on the control loss below this share of the tolerance (below ``EXACT`` where the artifact holds
+the trained values as they were) cannot be told from arithmetic, so its absence would not show."""
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".json", ".npz", ".gguf", ".onnx")
 
 
@@ -26,6 +28,7 @@ def export(seen: Seen, plan: Plan) -> list[Reason]:
         return [reason(code, error["text"], {"file": error.get("file")} if error.get("file") else {})]
     reasons = _refused(seen)
     reasons += _empty(seen, bool(reasons))
+    reasons += residue.judge(seen.get("allocated_before"), seen.get("allocated_left"), "the export")
     missing = list(seen.get("missing") or ())
     if missing and seen.get("elements"):
         names = [_name(each) for each in missing]
@@ -35,6 +38,7 @@ def export(seen: Seen, plan: Plan) -> list[Reason]:
             f"trained {seen.get('trained_elements', 0):,}."
         )
         reasons.append(reason("trained_not_saved", text, {"tensors": names, "tensor": names[0]}))
+    reasons += _merged(seen.get("unmerged"), plan)
     if seen.get("values_unread"):
         reasons.append(reason("not_observed", f"Weights in {seen['values_unread']} could not be compared by value."))
     zero = list(seen.get("zero_adapters") or ())
@@ -50,6 +54,18 @@ def export(seen: Seen, plan: Plan) -> list[Reason]:
         names = seen["generic_names"][:3]
         reasons.append(reason("names_generic", f"The artifact names its classes {', '.join(names)}."))
     return reasons
+
+
+def _merged(found: Seen | None, plan: Plan) -> list[Reason]:
+    """A merged artifact whose matrices are the base's: not merged, or a change that rounding took away."""
+    same = list((found or {}).get("same") or ())
+    if not found or not same:
+        return []
+    text = f"{len(same)} of {plural(found['of'], 'matrix', 'matrices')} that the adapter changes are the base's in the "
+    text += f"merged artifact: {same[0]}."
+    rounded = plan.export.dtype in ("bf16", "fp16") or plan.precision == "bf16"
+    severity = "warn" if rounded and len(same) < found["of"] else None
+    return [reason("adapter_has_no_effect", text, {"tensors": same, "tensor": same[0]}, severity=severity)]
 
 
 def _refused(seen: Seen) -> list[Reason]:
@@ -169,7 +185,8 @@ def _answers(seen: Seen, plan: Plan) -> list[Reason]:
     effect = None if base is None else _apart(before, base)
     where = {"rows": seen.get("changed_rows")} if seen.get("changed_rows") else {}
     to_base = 0.0 if base is None else _apart(after, base)
-    gone = effect is not None and effect > limit * EFFECT_SEEN and to_base <= effect / 2
+    floor = limit * EFFECT_SEEN if seen.get("recast") else min(EXACT, limit * EFFECT_SEEN)
+    gone = effect is not None and effect > floor and to_base <= effect / 3
     tensors = seen.get("tensors") or {}
     all_back = bool(tensors.get("expected")) and tensors["matched"] == tensors["expected"]
     if gone and seen.get("adapter") and not all_back:
@@ -186,7 +203,7 @@ def _answers(seen: Seen, plan: Plan) -> list[Reason]:
             ". The adapter's tensors are back: its base is another one." if all_back and seen.get("adapter") else "."
         )
         reasons.append(reason("outputs_differ", text, where))
-    elif effect is not None and effect <= limit * EFFECT_SEEN:
+    elif effect is not None and effect <= floor:
         text = (
             f"Training moved the control loss from {base:.6g} to {before:.6g}, too little to see a lost effect by it."
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from tui_pilot.gates import evaluated, precision, ranks
+from tui_pilot.gates import disk, evaluated, kept, precision, ranks, residue
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.overfit import unfinite_rows
 from tui_pilot.gates.trainable import trainable_set
@@ -24,7 +24,7 @@ LEAK, LEAK_HALF = 1e-5, 1e-2
 
 def load(seen: Seen, plan: Plan) -> list[Reason]:
     """``seen``: dtypes per group, trainable set, hashes of two builds and of all ranks."""
-    reasons = trainable_set(seen.get("trainable"))
+    reasons = trainable_set(seen.get("trainable")) + disk.judge(seen.get("disk"))
     planned = {"bf16": "bfloat16"}.get(plan.precision, "float32")
     dtypes = seen.get("trainable_dtypes") or {}
     half = [name for name in ("float16", "bfloat16") if dtypes.get(name)]
@@ -182,17 +182,8 @@ def evaluate(seen: Seen, plan: Plan) -> list[Reason]:
     if repeated:
         text = f"{plural(seen.get('repeated_count', len(repeated)), 'row')} scored more than once, expected each once."
         reasons.append(reason("rows_counted_twice", text, {"rows": repeated}))
-    after = [value for value in seen.get("allocated_after") or () if value is not None]
-    if len(after) >= 3:
-        steps = [later - earlier for earlier, later in pairwise(after)]
-        smallest = min(steps)
-        if smallest > 0 and after[-1] - after[0] > max(1 << 20, 0.01 * after[0]):
-            text = f"Evaluation keeps at least {size(smallest)} of every batch, {size(after[-1] - after[0])} in all."
-            reasons.append(reason("logits_kept", text))
-    before, left = seen.get("allocated_before"), seen.get("allocated_left")
-    if before is not None and left is not None and left - before > max(1 << 20, 0.01 * before):
-        text = f"{size(left - before)} more are allocated after evaluation than before; expected about 0."
-        reasons.append(reason("residue", text))
+    reasons += kept.judge(seen)
+    reasons += residue.judge(seen.get("allocated_before"), seen.get("allocated_left"), "evaluation")
     return reasons + evaluated.judge(seen)
 
 

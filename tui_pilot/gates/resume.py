@@ -42,9 +42,18 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
     if peak and trained and peak > trained * 1.02 + (1 << 20):
         text = f"Resuming peaks at {size(peak)}, training at {size(trained)}."
         reasons.append(reason("resume_peak_higher", text))
+    elif "peak" in seen and not (peak and trained):
+        text = "The memory of the first resumed forward was not measured: a campaign may fit fresh and not resumed."
+        reasons.append(reason("not_observed", text, advice="Let pilot.reference be 1 or more; see the memory counter."))
     seek, limit = seen.get("seek_estimate_s"), plan.gates.resume.max_seek_seconds
     if seek is not None and seek > limit:
-        text = f"Reaching the last update's rows would take about {seek:,.0f} s, allowed {limit:,.0f} s."
+        text = f"Reaching the last update's rows would take about {_seconds(seek)}, allowed {_seconds(limit)}."
+        probe = seen.get("seek") or {}
+        if probe.get("per_row_s"):
+            text += (
+                f" Every row before them is read again, {probe['per_row_s'] * 1e3:.2g} ms each: {probe['now_s']:.2g} s "
+                f"to where this checkpoint stands."
+            )
         reasons.append(reason("seek_too_slow", text))
     return reasons
 
@@ -239,3 +248,7 @@ def _close(left: Any, right: Any, tolerance: float) -> bool:
 
 def _full(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:.9g} ({loss(value)})"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f} s" if value >= 10 else f"{value:.2g} s"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tui_pilot.gates import disk
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
-from tui_pilot.text import size
 
 Seen = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
     for name, (locked, now) in (seen.get("changed") or {}).items():
         text = f"{name}: locked {locked}, here {now or 'not installed'}."
         reasons.append(reason("version_changed", text, {"package": name, "file": seen.get("lock_file")}))
-    reasons += _disk(seen.get("disk"))
+    reasons += disk.judge(seen.get("disk"))
     reasons += [reason("without_effect", text) for text in seen.get("notes") or ()]
     unsafe = seen.get("unsafe_files") or []
     if unsafe:
@@ -86,19 +86,3 @@ def covers(capability: Any, arch_list: list[str]) -> str:
         if kind == "compute" and digits and (int(digits[:-1]), int(digits[-1])) <= (major, minor):
             return "jit"
     return "no"
-
-
-def _disk(disk: Seen | None) -> list[Reason]:
-    if not disk:
-        return []
-    free, need = disk.get("free"), disk.get("need")
-    if free is None:
-        return [reason("disk_unknown", f"Free space below {disk.get('path')} could not be read.")]
-    reasons = []
-    if need is not None and need > free:
-        parts = ", ".join(f"{name} {size(part)}" for name, part in (disk.get("parts") or {}).items())
-        text = f"The campaign needs {size(need)} of disk ({parts}), {size(free)} are free in {disk.get('path')}."
-        reasons.append(reason("disk_too_small", text, {"need_bytes": need, "free_bytes": free}))
-    if disk.get("overlay"):
-        reasons.append(reason("lost_on_stop", f"{disk.get('path')} is on the container's own disk, lost on a stop."))
-    return reasons

@@ -32,6 +32,7 @@ def export(loop: Loop, current: Phase) -> None:
         temporary = folder.with_name(".artifact.part")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
+        current.seen["allocated_before"] = context.meter.now()[0]
         try:
             with current.measure("save"):
                 context.task().save_artifact(loop.raw, temporary)
@@ -50,6 +51,7 @@ def export(loop: Loop, current: Phase) -> None:
                         "files": entries,
                     },
                 )
+            current.seen["allocated_left"] = context.meter.now()[0]
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
         except BaseException:
@@ -89,6 +91,8 @@ def inspect(loop: Loop, folder: Path, files: dict[str, int]) -> dict[str, Any]:
     merged = context.plan.export.kind == "merged" and any(is_adapter(name) for name in names)
     if weights.elements and not merged:
         found["missing"] = _missing(weights, names)
+    elif weights.elements:
+        found["unmerged"] = _unmerged(weights, loop.raw)
     moved = loop.updates > context.plan.optimizer.warmup
     found["zero_adapters"] = [name for name in weights.zero if "lora_B" in name] if moved else []
     return found | generic_names(loop, folder)
@@ -113,6 +117,28 @@ def _missing(weights: Weights, names: dict[str, nn.Parameter]) -> list[dict[str,
         for name, parameter in names.items()
         if not any(tensor_hash(form) in kept for form in forms_of(parameter))
     ]
+
+
+def _unmerged(weights: Weights, model: nn.Module) -> dict[str, Any]:
+    """Matrices that an adapter changes and that stand in a merged artifact as the base has them; ``of`` how many."""
+    kept = set(weights.hashes.values())
+    places: dict[str, bool] = {}
+    for name, parameter in trainable(model):
+        parts = name.split(".")
+        at = next((number for number, part in enumerate(parts) if is_adapter(part)), None)
+        if at is not None:
+            # Two factors make the change: while one of them is zero there is nothing to merge.
+            place = ".".join(parts[:at])
+            places[place] = places.get(place, True) and bool((parameter != 0).any())
+    changed = [
+        (name, parameter)
+        for name, parameter in model.named_parameters()
+        if not parameter.requires_grad
+        and parameter.dim() >= 2
+        and any(moved and name.startswith(f"{place}.") for place, moved in places.items())
+    ]
+    same = [name for name, p in changed if any(tensor_hash(form) in kept for form in forms_of(p))]
+    return {"same": same, "of": len(changed)}
 
 
 def _shape(shape: tuple[int, ...] | None) -> list[int] | None:

@@ -14,12 +14,15 @@ from tui_pilot.pilot.answers import batch_loss
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.evaluation_check import MetricTwice, Untouched, numbers
+from tui_pilot.pilot.kept import Kept, answers_of
 from tui_pilot.pilot.lengths import longest
 from tui_pilot.pilot.loop import Loop, autocast
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rank_check import scored_rows
-from tui_pilot.pilot.rows import Feed, Microbatch, Split, chunks, rank_share, shape_of, to_device
+from tui_pilot.pilot.rows import Feed, Microbatch, Split, chunks, rank_share, shape_of
 from tui_pilot.tasks.base import defines
+
+FEWEST_BATCHES = 4
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Scores:
     items: int = 0
     rows: list[Any] = field(default_factory=list)
     predictions: list[dict[str, Any]] = field(default_factory=list)
+    predicted: dict[str, Any] | None = None
+    """Size of what ``predict`` gave, where that is numbers and not ids."""
 
     def metrics(self, context: Context) -> dict[str, Any]:
         """``loss`` per item over all ranks, and what the task makes of the predictions."""
@@ -71,8 +76,8 @@ def score(loop: Loop, micro: Microbatch, scores: Scores) -> None:
         scores.rows += micro.ids
         if defines(task, "metrics") and defines(task, "predict"):
             with autocast(context):
-                answers = task.predict(loop.raw, to_device(micro.batch, context.device))
-            given = answers.tolist() if hasattr(answers, "tolist") else list(answers)
+                given, large = answers_of(context, loop.raw, micro.batch)
+            scores.predicted = scores.predicted or large
             for row, predicted, label in zip(micro.ids, given, micro.batch["labels"].tolist(), strict=False):
                 scores.predictions.append({"row": row, "predicted": predicted, "labels": label})
 
@@ -107,17 +112,18 @@ def rehearse(loop: Loop, current: Phase) -> None:
     with current.measure("longest") as first:
         score(loop, biggest, Scores())
     scores = Scores()
-    after: list[int | None] = []
+    kept = Kept(context, len(split))
     groups = list(chunks(places_for_rank(context, split, context.plan.evaluate.rows), micro))
     for number, group in enumerate(groups):
         batch = feed.build(group)
         with current.measure("rows") as window:
             score(loop, batch, scores)
-        after.append(window.memory.get("allocated_after"))
+        kept.after(window, batch)
         twice.once(scores.predictions)
         if number % 10 == 0:
             current.progress(number, len(groups), "microbatches")
     metrics = scores.metrics(context)
+    _until_growth_shows(loop, current, feed, groups, kept)
     if context.world > 1:
         current.seen["scored"] = scored_rows(context, split, scores.rows, context.plan.evaluate.rows)
     current.seen |= {"metric_again": twice.again(len(scores.rows)), "changed": untouched.changes()}
@@ -130,9 +136,10 @@ def rehearse(loop: Loop, current: Phase) -> None:
         "metrics": metrics,
         "generation_not_rehearsed": context.plan.evaluate.max_new_tokens,
         "repeated": repeated,
-        "allocated_after": after,
+        "predicted": scores.predicted,
         "allocated_before": first.memory.get("allocated_before"),
-        "allocated_left": after[-1] if after else None,
+        "allocated_left": kept.allocated[-1] if kept.allocated else None,
+        **kept.seen(),
     }
     seconds = sum(window.duration_s for window in current.windows[1:])
     current.inputs |= {
@@ -144,6 +151,15 @@ def rehearse(loop: Loop, current: Phase) -> None:
         "max_new_tokens": context.plan.evaluate.max_new_tokens,
     }
     context.facts("seconds_evaluate", {"rows": len(scores.rows), "seconds": seconds, "all_rows": len(split)})
+
+
+def _until_growth_shows(loop: Loop, current: Phase, feed: Feed, groups: list[list[int]], kept: Kept) -> None:
+    """Score the last batch again where there are too few for a slope; every rank has as many."""
+    for _ in range(FEWEST_BATCHES - len(kept.allocated) if groups else 0):
+        batch = feed.build(groups[-1])
+        with current.measure("again") as window:
+            score(loop, batch, Scores())
+        kept.after(window, batch)
 
 
 def _all_places(context: Context, split: Split, rank: int) -> list[int]:

@@ -12,7 +12,7 @@ from tui_pilot.gates.precision import NEVER_STEPS
 from tui_pilot.observe.counters import scaler_facts
 from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import changing, hashes, weights_hash
-from tui_pilot.pilot import control, evaluation, packing, second_build, stale_check
+from tui_pilot.pilot import control, disk, evaluation, packing, second_build, stale_check
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.finite import unfinite
@@ -99,6 +99,7 @@ def load(peak: Peak, current: Phase) -> None:
     current.reachable = reachable_bytes(model)
     current.seen |= {
         "trainable": facts,
+        "disk": disk.exact(context, peak.loop),
         "trainable_dtypes": dtypes,
         "adapter": any(is_adapter(name) for names_ in dtypes.values() for name in names_),
         "builds_differ": [] if built else second_build.differing(context, first),

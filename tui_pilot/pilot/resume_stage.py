@@ -12,7 +12,7 @@ from torch import nn
 from tui_pilot.gates.codes import reason
 from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensors import changing, state_hash, tensor_hash
-from tui_pilot.pilot import checkpoint, twin
+from tui_pilot.pilot import checkpoint, seek, twin
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
@@ -93,7 +93,10 @@ def resume(context: Context, current: Phase, saved: checkpoint.Saved, broken: li
     started = time.monotonic()
     for group in loop.feed.microbatches_of(loop.feed.cursor.epoch)[loop.feed.cursor.microbatch :][:1]:
         loop.feed.build(group)
-    current.seen["seek_estimate_s"] = time.monotonic() - started
+    first = time.monotonic() - started
+    consumed = loop.feed.cursor.microbatch * context.plan.batch.micro * context.world
+    current.seen["seek"] = seek.estimate(loop.feed.split.records, min(consumed, len(loop.feed.split) - 1))
+    current.seen["seek_estimate_s"] = max(first, current.seen["seek"]["end_s"])
     current.seen["epoch_here"] = twin.position(loop)["epoch"]
     checkpoint.restore_random_state(streams, context.device)  # rows that draw while they are encoded drew above
     count = len(stored["trace"])
@@ -108,6 +111,7 @@ def resume(context: Context, current: Phase, saved: checkpoint.Saved, broken: li
     current.seen["peak"] = max((peak for peak in peaks if peak), default=None)
     current.inputs |= {
         "updates_repeated": len(here),
+        "resident_at_first_forward": current.parts["forward"][0].memory.get("allocated_before") if here else None,
         "next_rows": here[0]["rows"][:16] if here else [],
         "losses": [one["loss"] for one in here],
         "twin_losses": [one["loss"] for one in stored["trace"]],

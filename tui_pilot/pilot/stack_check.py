@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from tui_pilot.devices import host
 from tui_pilot.errors import PilotError
-from tui_pilot.pilot import control
+from tui_pilot.pilot import control, disk
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.loop import build_model
 from tui_pilot.pilot.phase import Phase
@@ -66,7 +65,7 @@ def look(current: Phase) -> None:
     current.seen |= {
         "device": device(context),
         "packages": packages,
-        "disk": disk(context),
+        "disk": disk.planned(context),
         "notes": without_effect(context.plan),
         **model_files(context),
         **lock(context, software),
@@ -208,41 +207,6 @@ def model_files(context: Context) -> dict[str, Any]:
     pickles = [name for name in names if name.endswith(PICKLES) and name != "training_args.bin"]
     safe = any(name.endswith(".safetensors") for name in names)
     return {"unsafe_files": pickles, "only_unsafe": not safe}
-
-
-def disk(context: Context) -> dict[str, Any]:
-    """Free bytes where the run lies against what checkpoints and export will take.
-
-    The weights' size comes from the model folder. Training state is at most weights and two moments for a full tuning;
-    for an adapter a twentieth of the weights is an upper bound. Without a folder nothing is predicted.
-    """
-    path = context.run.path
-    plan = context.plan
-    found: dict[str, Any] = {
-        "path": str(path),
-        "free": host.free_bytes(path),
-        "overlay": host.on_overlay_root(path),
-        "need": None,
-    }
-    weights = weight_bytes(plan.model.path)
-    if weights is None:
-        return found
-    share = 0.05 if plan.model.adapter else 3.0
-    checkpoint = int(weights * share)
-    export = int(weights * (0.05 if plan.export.kind == "adapter" else 1.0))
-    kept = plan.checkpoint.keep + 1
-    found["parts"] = {f"{kept} checkpoints": checkpoint * kept, "export": export}
-    found["need"] = checkpoint * kept + export
-    return found
-
-
-def weight_bytes(path: str | None) -> int | None:
-    """Bytes of the weight files of a model folder."""
-    if path is None or not Path(path).is_dir():
-        return None
-    files = [file for file in Path(path).iterdir() if file.suffix in (".safetensors", *PICKLES)]
-    safe = [file for file in files if file.suffix == ".safetensors"]
-    return sum(file.stat().st_size for file in safe or files) or None
 
 
 def lock(context: Context, software: dict[str, Any]) -> dict[str, Any]:
