@@ -84,6 +84,12 @@ def test_8_01_adapter_merged_into_another_base(lab: Lab) -> None:
     assert f"{before:.6g} before export, {after:.6g} after" in found["text"]
 
 
+def test_8_01_matrices_of_a_merged_artifact_that_are_the_bases(lab: Lab) -> None:
+    found = reason_of(stages(lab, "NotMerged", ROUNDED, "train", more=MERGED).row("export"), "adapter_has_no_effect")
+    assert found["severity"] == "fail" and found["where"]["tensors"] == ["head.base.weight"]
+    assert "1 of 1 adapted matrices equal the base's in the merged artifact" in found["text"]
+
+
 @pytest.mark.parametrize("task", ["RoundedAgain", "NotMerged"])
 def test_8_01_adapter_that_is_rounded_away_or_left_out(lab: Lab, task: str) -> None:
     state = stages(lab, task, ROUNDED, "train", "reload", lr="0.05", more=MERGED)

@@ -61,8 +61,7 @@ def _merged(found: Seen | None, plan: Plan) -> list[Reason]:
     same = list((found or {}).get("same") or ())
     if not found or not same:
         return []
-    text = f"{len(same)} of {plural(found['of'], 'matrix', 'matrices')} that the adapter changes are the base's in the "
-    text += f"merged artifact: {same[0]}."
+    text = f"{len(same)} of {found['of']} adapted matrices equal the base's in the merged artifact: {same[0]}."
     rounded = plan.export.dtype in ("bf16", "fp16") or plan.precision == "bf16"
     severity = "warn" if rounded and len(same) < found["of"] else None
     return [reason("adapter_has_no_effect", text, {"tensors": same, "tensor": same[0]}, severity=severity)]

@@ -219,7 +219,7 @@ CODES: Final[dict[str, Code]] = _table(
     ("environment_differs", "resume", "note", "Another thread count or build: compared with a tolerance."),
     # reload
     ("outputs_differ", "reload", "fail", "The artifact does not answer as the trained model did."),
-    ("adapter_has_no_effect", "reload", "fail", "The reloaded model answers as the base did: the adapter is lost."),
+    ("adapter_has_no_effect", "reload export", "fail", "The artifact is the base alone: the adapter is lost."),
     ("adapter_keys_unmatched", "reload", "fail", "Adapter keys do not match the model's names."),
     ("base_differs", "reload", "fail", "Point model.path at the base the adapter was trained on."),
     ("tied_weights_lost", "reload", "fail", "Tie the weights again after the load, or save both names."),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from tui_pilot.gates import disk, evaluated, kept, precision, ranks, residue
+from tui_pilot.gates import control, disk, evaluated, kept, precision, ranks, residue
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.overfit import unfinite_rows
 from tui_pilot.gates.trainable import trainable_set
@@ -55,12 +55,7 @@ def forward(seen: Seen, plan: Plan) -> list[Reason]:
         text = f"The loss of the longest microbatch is {loss(seen.get('loss'))}, expected a finite number."
         reasons.append(reason("not_finite", text, {"rows": bad}))
     reasons += _packing(seen.get("packing"))
-    control = seen.get("control")
-    if control and control.get("stored") is not None:
-        stored, now = control["stored"], control["now"]
-        if abs(now - stored) > 1e-4 * max(1.0, abs(stored)):
-            text = f"The control batch's loss was {stored:.4f} when it was locked, now {now:.4f} (x{now / stored:.2g})."
-            reasons.append(reason("control_loss_moved", text))
+    reasons += control.judge(seen.get("control"))
     return reasons
 
 

@@ -43,12 +43,11 @@ def model_sums(model: nn.Module) -> dict[str, int]:
 
 def optimizer_sums(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The optimizer's tensors and numbers, by group and parameter."""
-    state = optimizer.state_dict()
     found: dict[str, Any] = {}
-    for place, values in state["state"].items():
+    for place, values in enumerate(optimizer.state.values()):
         for name, value in values.items() if isinstance(values, Mapping) else ():
             found[f"{name} of parameter {place}"] = bit_sum(value) if isinstance(value, torch.Tensor) else repr(value)
-    for number, group in enumerate(state["param_groups"]):
+    for number, group in enumerate(optimizer.param_groups):
         for name, value in group.items():
             if isinstance(value, (int, float)):
                 found[f"{name} of group {number}"] = value

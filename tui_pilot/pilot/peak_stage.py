@@ -126,7 +126,7 @@ def forward(peak: Peak, current: Phase) -> None:
     micro = peak.window[0]
     current.inputs |= describe(micro, loop)
     locked = control.locked_control(context, loop.raw)
-    if locked is not None and locked["now"] is not None:
+    if locked is not None:
         current.seen["control"] = locked
         current.inputs["control_loss"], current.inputs["control_loss_locked"] = locked["now"], locked["stored"]
     packed = packing.probe(loop, peak.window) if is_own(loop.task) else None

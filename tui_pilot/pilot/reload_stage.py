@@ -98,6 +98,7 @@ def reload(context: Context, current: Phase) -> None:
         "changed_rows": changed,
         "dtype": coarse,
         "adapter": context.plan.model.adapter is not None,
+        "recast": context.plan.export.kind == "merged" or context.plan.export.dtype is not None,
         **prompt_ids(context, batch),
         **came_back.compare(context.run, model),
     }
