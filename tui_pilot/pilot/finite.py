@@ -11,7 +11,7 @@ import torch
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.lengths import lengths_of
 from tui_pilot.pilot.loop import Loop, autocast
-from tui_pilot.pilot.rows import Microbatch, to_device
+from tui_pilot.pilot.rows import Microbatch, shape_of, to_device
 from tui_pilot.tasks.base import IGNORE
 
 LONGER = 512
@@ -35,6 +35,7 @@ def unfinite(loop: Loop, micro: Microbatch) -> list[dict[str, Any]]:
     """Rows of the microbatch with a NaN or inf on a token of their own, in evaluation mode and without gradients."""
     context = loop.context
     batch = to_device(micro.batch, context.device)
+    loop.at.update(rows=micro.ids, shape=shape_of(batch), dtype=loop.dtype, part="forward")
     caught: list[torch.Tensor] = []
 
     def catch(module: Any, given: Any, output: Any) -> None:
@@ -50,10 +51,11 @@ def unfinite(loop: Loop, micro: Microbatch) -> list[dict[str, Any]]:
             out = loop.task.loss(loop.raw, batch)
         total = float(out[0] if isinstance(out, tuple) else out)
         found = []
+        blamed = [] if math.isfinite(total) else _blamed(loop, micro, batch)
         for row in range(len(micro.ids)):
             padding = padding_of(micro, row)
             place = _first_bad(caught[0][row], padding) if caught else None
-            if place is None and not math.isfinite(total) and not _row_is_finite(loop, batch, row):
+            if place is None and row in blamed:
                 place = -1
             if place is not None:
                 found.append({"row": micro.ids[row], "position": place if place >= 0 else None, **padding})
@@ -96,6 +98,22 @@ def _first_bad(logits: torch.Tensor, padding: Mapping[str, Any]) -> int | None:
     return padding["start"] + int(bad.nonzero()[0]) if bool(bad.any()) else None
 
 
+def _blamed(loop: Loop, micro: Microbatch, batch: dict[str, Any]) -> list[int]:
+    """Rows whose loss is not finite even alone; where all are, those whose labels make it so inside their batch."""
+    rows = range(len(micro.ids))
+    with torch.no_grad(), autocast(loop.context):
+        alone = [
+            row
+            for row in rows
+            if not _finite(loop.task.loss(loop.raw, to_device(loop.feed.build([micro.places[row]]).batch, loop.device)))
+        ]
+    return alone or [row for row in rows if not _row_is_finite(loop, batch, row)]
+
+
+def _finite(out: Any) -> bool:
+    return math.isfinite(float(out[0] if isinstance(out, tuple) else out))
+
+
 def _row_is_finite(loop: Loop, batch: dict[str, Any], row: int) -> bool:
     """The loss of one row inside its batch, the labels of the others left out; True where labels do not allow it."""
     labels = batch.get("labels")
@@ -104,8 +122,7 @@ def _row_is_finite(loop: Loop, batch: dict[str, Any], row: int) -> bool:
     alone = torch.full_like(labels, IGNORE)
     alone[row] = labels[row]
     with torch.no_grad(), autocast(loop.context):
-        out = loop.task.loss(loop.raw, {**batch, "labels": alone})
-    return math.isfinite(float(out[0] if isinstance(out, tuple) else out))
+        return _finite(loop.task.loss(loop.raw, {**batch, "labels": alone}))
 
 
 def _logits(output: Any, rows: int) -> torch.Tensor | None:
