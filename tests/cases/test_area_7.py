@@ -120,6 +120,69 @@ def test_7_02_only_one_tensor_loses_its_state(lab: Lab) -> None:
     assert reason_of(resumed(lab, code), "optimizer_not_restored")["where"]["tensors"] == ["inner.weight"]
 
 
+PLACES = (
+    RESUMED
+    + """
+class Own(Tiny):
+    def build_optimizer(self, model):
+        first, *rest = model.parameters()
+        return torch.optim.AdamW([*rest, first] if RESUMED else [first, *rest], lr=0.01)
+"""
+)
+EQUAL_SHAPES = (
+    RESUMED
+    + """
+class Own(Tiny):
+    def build_model(self):
+        model = super().build_model()
+        model.second = torch.nn.Linear(8, 8, bias=False)
+        model.inner.register_forward_hook(lambda module, inputs, output: output + model.second(inputs[0]))
+        return model
+
+    def build_optimizer(self, model):
+        pair = [model.inner.weight, model.second.weight]
+        return torch.optim.AdamW(pair[::-1] if RESUMED else pair, lr=0.01)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (PLACES, "5 of 5 tensors stand in another place, inner.weight where token.weight stood"),
+        (EQUAL_SHAPES, "2 of 2 tensors stand in another"),
+    ],
+)
+def test_7_02_states_that_go_to_another_tensor(lab: Lab, code: str, words: str) -> None:
+    reason = reason_of(resumed(lab, code), "optimizer_not_restored")
+    assert words in reason["text"], reason["text"]
+    if code == EQUAL_SHAPES:
+        assert reason["where"]["tensors"] == ["second.weight", "inner.weight"]
+
+
+PRIVATE = (
+    RESUMED
+    + """
+class Heavy(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.mine = getattr(self, "mine", {})
+        for parameter in self.param_groups[0]["params"]:
+            self.mine[parameter] = parameter.grad + 0.9 * self.mine.get(parameter, 0)
+            parameter -= 0.01 * self.mine[parameter]
+
+class Own(Tiny):
+    def build_optimizer(self, model):
+        return Heavy(model.parameters(), lr=0.01)
+"""
+)
+
+
+def test_7_02_a_state_that_no_file_holds(lab: Lab) -> None:
+    reason = reason_of(resumed(lab, PRIVATE), "loss_diverges")
+    assert "weights after update 3 differ" in reason["text"], reason["text"]
+
+
 SCALED = (
     RESUMED
     + """
@@ -296,20 +359,24 @@ AUGMENT = "example['input_ids'][0] = random.randrange(3, 30)"
 
 
 def test_7_09_augmentation_and_dropout_that_are_restored_pass(lab: Lab) -> None:
-    judged = resumed(lab, DRAWS % (AUGMENT, "pass"), drop=0.3)
+    draws = f"{AUGMENT} + int(numpy.random.randint(2))"
+    judged = resumed(lab, "import numpy\n" + DRAWS % (draws, "pass"), drop=0.3)
     assert judged.verdict == "pass" and judged.inputs["bit_equal"], judged.reasons
 
 
 @pytest.mark.parametrize(
     ("spoil", "where", "key", "words"),
     [
+        ("RESUMED and numpy.random.seed(7)", "numpy", "numpy_rng", "the numpy random state"),
         ("RESUMED and model.training and torch.manual_seed(7)", "loss", "torch_rng", "the torch random state"),
         ("RESUMED and random.seed(7)", "encode", "python_rng", "the Python random state"),
     ],
 )
 def test_7_09_the_stream_that_was_not_restored_is_named(lab: Lab, spoil: str, where: str, key: str, words: str) -> None:
-    spots = (AUGMENT, spoil) if where == "loss" else (f"{spoil}; {AUGMENT}", "pass")
-    judged = resumed(lab, DRAWS % spots, drop=0.3)
+    draws = "example['input_ids'][0] = int(numpy.random.randint(3, 30))" if where == "numpy" else AUGMENT
+    spots = (draws, spoil) if where == "loss" else (f"{spoil}; {draws}", "pass")
+    head = "import numpy\n" if where == "numpy" else ""
+    judged = resumed(lab, head + DRAWS % spots, drop=0.3)
     reason = reason_of(judged, "rng_not_restored")
     assert words in reason["text"] and reason["where"]["key"] == key, reason["text"]
     assert codes(judged, "fail") == ["rng_not_restored"]

@@ -128,12 +128,23 @@ def collect(loop: Loop) -> dict[str, dict[str, Any]]:
                 "seed": context.plan.seed,
                 "world": context.world,
                 "scheduler": scheduler,
+                "optimizer_names": optimizer_names(loop),
                 "scaler": loop.scaler.state_dict() if loop.scaler is not None else None,
                 "random": streams,
             },
             "loop",
         ),
     }
+
+
+def optimizer_names(loop: Loop) -> list[str]:
+    """The parameters' names in the optimizer's own order, which is all that ties a state to its tensor."""
+    names = {id(parameter): name for name, parameter in loop.raw.named_parameters()}
+    return [
+        names.get(id(parameter), "a tensor outside the model")
+        for group in loop.optimizer.param_groups
+        for parameter in group["params"]
+    ]
 
 
 def states_in(loop: Loop, files: dict[str, dict[str, Any]]) -> list[str]:

@@ -83,6 +83,9 @@ def resume(context: Context, current: Phase, saved: checkpoint.Saved, broken: li
         "twin": stored["trace"],
         "environment": apart,
     }
+    if files[checkpoint.LOOP].get("optimizer_names") not in (None, checkpoint.optimizer_names(loop)):
+        current.seen["twin"] = []  # each tensor has another one's state: no update can be repeated with that
+        return
     if stored["step"] < stored["total_updates"]:  # a very short plan's pilot ends where the plan does
         current.seen["left"] = stored["total_updates"] - loop.updates
         current.seen["step"] = loop.updates
@@ -182,12 +185,15 @@ def compare_states(
 ) -> dict[str, dict[str, Any]]:
     """Each state by its own name, and what of it differs: tensors of weights and optimizer, numbers of the others."""
     found: dict[str, dict[str, Any]] = {}
+    now, then = checkpoint.optimizer_names(loop), files[checkpoint.LOOP].get("optimizer_names")
     for name, value in want.items():
         equal = have.get(name) == value or (name == "numpy_rng" and name not in have)
         found[name] = {"equal": equal}
-        if equal:
+        if name == "optimizer" and then is not None and now != then:
+            found[name] = {"equal": False, **_other_order(now, then)}
+        elif equal:
             continue
-        if name == "weights":
+        elif name == "weights":
             kept = files[checkpoint.MODEL]
             differ = [n for n, t in changing(loop.raw) if n not in kept or tensor_hash(t) != tensor_hash(kept[n])]
             found[name]["tensors"] = differ or ["the checkpoint's own file"]
@@ -200,13 +206,21 @@ def compare_states(
     return found
 
 
+def _other_order(now: list[str], then: list[str]) -> dict[str, Any]:
+    """States go to tensors by their place: in another order each gets the state of another one."""
+    moved = [name for name, old in zip(now, then, strict=False) if name != old] or sorted(set(now) ^ set(then))
+    place = next(
+        (n for n, (name, old) in enumerate(zip(now, then, strict=False)) if name != old), min(len(now), len(then))
+    )
+    old = then[place] if place < len(then) else "nothing"
+    detail = f"{len(moved)} of {len(then)} tensors stand in another place, {moved[0]} where {old} stood"
+    return {"tensors": moved, "detail": detail}
+
+
 def _optimizer_differs(loop: Loop, kept: dict[str, Any]) -> dict[str, Any]:
     """Tensors whose optimizer state is not what was saved, by their parameters' names."""
     now = loop.optimizer.state_dict()
-    names = {id(parameter): name for name, parameter in loop.raw.named_parameters()}
-    order = [
-        names.get(id(p), "a tensor outside the model") for group in loop.optimizer.param_groups for p in group["params"]
-    ]
+    order = checkpoint.optimizer_names(loop)
     states, saved = now.get("state", {}), kept.get("state", {})
     differ = [
         order[n] if n < len(order) else str(n) for n in saved if state_hash(states.get(n)) != state_hash(saved[n])
