@@ -141,7 +141,7 @@ def rehearse(loop: Loop, current: Phase) -> None:
         "allocated_left": kept.allocated[-1] if kept.allocated else None,
         **kept.seen(),
     }
-    seconds = sum(window.duration_s for window in current.windows[1:])
+    seconds = sum(window.duration_s for window in current.parts.get("rows", ()))
     current.inputs |= {
         "rows": len(scores.rows),
         "longest_row_ids": biggest.ids,

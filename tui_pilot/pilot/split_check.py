@@ -18,9 +18,9 @@ from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.row_facts import is_own
 from tui_pilot.pilot.row_text import SAMPLED, RowText, pieces_of
 from tui_pilot.pilot.rows import Split, epoch_order, rank_share
-from tui_pilot.pilot.unit_guess import guesses
+from tui_pilot.pilot.unit_guess import ROWS, guesses
 from tui_pilot.pilot.windows import overlapping
-from tui_pilot.tasks.base import NotDefined, Task
+from tui_pilot.tasks.base import NotDefined, Task, defines
 from tui_pilot.tasks.units import describe, plain
 
 NAMES = ("train", "validation", "test")
@@ -58,7 +58,7 @@ def look(current: Phase) -> None:
         "rows": {name: len(side) for name, side in sides.items()},
         "unit": rule,
         "without_unit": lacking,
-        "guesses": [] if rule is not None else guesses({n: list(s.split.records) for n, s in sides.items()}, read.keys),
+        "guesses": [] if rule is not None else guesses({n: _sample(s, ROWS) for n, s in splits.items()}, read.keys),
         "same_files": same_files(task),
         "units": [],
         "windows": [],
@@ -71,6 +71,7 @@ def look(current: Phase) -> None:
         "ranks": between_ranks(task, sides.get("train"), context.plan.replicas),
     }
     for left, right in combinations(sides, 2):
+        current.progress(0, None, "rows", f"{left} beside {right}")
         compare(current, left, right, sides[left], sides[right], rule)
     path = context.plan.data.benchmark
     if path and "train" in sides:
@@ -99,7 +100,7 @@ def look(current: Phase) -> None:
 
 def unit_rule(task: Task) -> str | None:
     """The unit in force, for people: a person's own task has the word before the plan's rule."""
-    if is_own(task, "unit"):
+    if defines(task, "unit") and is_own(task, "unit"):
         return f"{type(task).__name__}.unit"
     planned = task.plan.data.unit
     if planned is not None:
@@ -111,8 +112,8 @@ def _demo(task: Task) -> bool:
     return any(kind.__name__ == "DemoTask" for kind in type(task).__mro__)
 
 
-def _sample(split: Split) -> list[Any]:
-    return [split.records[place] for place in range(min(SAMPLED, len(split)))]
+def _sample(split: Split, count: int = SAMPLED) -> list[Any]:
+    return [split.records[place] for place in range(min(count, len(split)))]
 
 
 def read_side(current: Phase, split: Split, read: RowText, with_units: bool) -> Side:
