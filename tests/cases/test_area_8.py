@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -539,3 +540,29 @@ def test_the_run_keeps_what_a_reload_must_find_again(exported_run: Lab) -> None:
     assert exported_run.run is not None
     kept = json.loads((exported_run.run.reference / "trained.json").read_text())
     assert set(kept["tensors"]) == {"embed.weight", "head.weight", "head.bias"} and kept["tied"] == []
+
+
+def test_8_09_pickled_weights_of_the_model_are_named_whatever_they_are_called(tmp_path: Path) -> None:
+    """The model folder is looked at before anything is loaded from it."""
+    pytest.importorskip("torch")
+    from tui_pilot.observe.tensor_files import kind_of
+
+    files = {
+        "weights": pickle.dumps({"layer": [1.0]}),
+        "old.dat": pickle.dumps([1], protocol=2),
+        "notes.txt": b"nothing",
+        "tokenizer.model": bytes(range(1, 90)) + b"\0\xff",
+        "model.safetensors": b"\x80\x04 looks like one and is named otherwise",
+        "empty.bin": b"",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    kinds = {name: kind_of(tmp_path / name) for name in files}
+    assert kinds == {
+        "weights": "pickle",
+        "old.dat": "pickle",
+        "notes.txt": "text",
+        "tokenizer.model": "other",
+        "model.safetensors": "other",
+        "empty.bin": "empty",
+    }

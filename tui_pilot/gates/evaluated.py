@@ -23,13 +23,17 @@ def judge(seen: Seen) -> list[Reason]:
 
 
 def state(changed: Seen | None, what: str) -> list[Reason]:
-    """Weights or optimizer state that are others after ``what``."""
+    """Weights, gradients or optimizer state that are others after ``what``."""
     reasons = []
     weights = list((changed or {}).get("weights") or ())
     optimizer = list((changed or {}).get("optimizer") or ())
     if weights:
         text = f"{what} changed {plural(len(weights), 'tensor')} of the model: {weights[0]}; expected 0."
         reasons.append(reason("state_changed", text, {"tensors": weights, "tensor": weights[0]}))
+    gradients = list((changed or {}).get("gradients") or ())
+    if gradients:
+        text = f"{what} left a gradient on {plural(len(gradients), 'tensor')}: {gradients[0]}; the next update adds it."
+        reasons.append(reason("state_changed", text, {"tensors": gradients, "tensor": gradients[0]}))
     if optimizer:
         text = f"{what} changed the optimizer's state in {plural(len(optimizer), 'place')}: {optimizer[0]}; expected 0."
         reasons.append(reason("state_changed", text, {"key": optimizer[0]}))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+PIECE = 1 << 24
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -18,8 +19,10 @@ def bit_sum(tensor: torch.Tensor) -> int:
         return 0
     if own.is_complex():
         own = torch.view_as_real(own)
-    words = own.contiguous().view(_WORDS.get(own.element_size(), torch.uint8))
-    return int(words.sum(dtype=torch.int64))
+    words = own.contiguous().view(_WORDS.get(own.element_size(), torch.uint8)).flatten()
+    # In pieces: a sum in another type may copy what it adds up.
+    starts = range(0, words.numel(), PIECE)
+    return sum(int(words[start : start + PIECE].sum(dtype=torch.int64).item()) for start in starts)
 
 
 def bit_sums(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:
@@ -52,6 +55,12 @@ def optimizer_sums(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
             if isinstance(value, (int, float)):
                 found[f"{name} of group {number}"] = value
     return found
+
+
+def gradient_sums(model: nn.Module) -> dict[str, int]:
+    """What stands in ``grad`` and is not zero: it would be added to the next update."""
+    taken = ((name, p.grad) for name, p in model.named_parameters() if p.grad is not None)
+    return {name: value for name, value in bit_sums(taken).items() if value}
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tui_pilot.observe.sums import bit_sums, changed, model_sums, optimizer_sums
+from tui_pilot.observe.sums import bit_sums, changed, gradient_sums, model_sums, optimizer_sums
 from tui_pilot.pilot.context import seed_everything
 from tui_pilot.pilot.loop import Loop, trainable
 from tui_pilot.tasks.base import Task, defines
@@ -22,14 +22,14 @@ class Untouched:
         self.loop, self.trained = loop, trained
         self.before = self._sums()
 
-    def _sums(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _sums(self) -> dict[str, dict[str, Any]]:
         weights = bit_sums(trainable(self.loop.raw)) if self.trained else model_sums(self.loop.raw)
-        return weights, optimizer_sums(self.loop.optimizer)
+        gradients = gradient_sums(self.loop.raw)
+        return {"weights": weights, "gradients": gradients, "optimizer": optimizer_sums(self.loop.optimizer)}
 
     def changes(self) -> dict[str, list[str]]:
-        """``{"weights": names, "optimizer": words}``, both empty where nothing moved."""
-        weights, optimizer = self._sums()
-        return {"weights": changed(self.before[0], weights), "optimizer": changed(self.before[1], optimizer)}
+        """Names by ``weights``, ``gradients`` and ``optimizer``, empty where nothing moved."""
+        return {kind: changed(self.before[kind], sums) for kind, sums in self._sums().items()}
 
 
 class MetricTwice:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tui_pilot.errors import PilotError
+from tui_pilot.observe.tensor_files import kind_of
 from tui_pilot.pilot import control, disk
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.loop import build_model
@@ -148,9 +149,17 @@ def model_files(context: Context) -> dict[str, Any]:
     if path is None or not Path(path).is_dir():
         return {}
     names = _names(Path(path))
-    pickles = [name for name in names if name.endswith(PICKLES) and name != "training_args.bin"]
+    pickles = [name for name in names if name != "training_args.bin" and _is_pickle(Path(path) / name)]
     safe = any(name.endswith(".safetensors") for name in names)
     return {"unsafe_files": pickles, "only_unsafe": not safe}
+
+
+def _is_pickle(path: Path) -> bool:
+    """By its name, or by how it begins whatever it is named."""
+    try:
+        return path.is_file() and (path.name.endswith(PICKLES) or kind_of(path) in ("torch", "pickle"))
+    except OSError:  # a file that cannot be read is nobody's weights; the task says so when it needs it
+        return False
 
 
 def _names(path: Path) -> list[str]:
