@@ -177,8 +177,8 @@ def evaluate(seen: Seen, plan: Plan) -> list[Reason]:
     if repeated:
         text = f"{plural(seen.get('repeated_count', len(repeated)), 'row')} scored more than once, expected each once."
         reasons.append(reason("rows_counted_twice", text, {"rows": repeated}))
-    reasons += kept.judge(seen)
-    reasons += residue.judge(seen.get("allocated_before"), seen.get("allocated_left"), "evaluation")
+    # What is kept of every batch is also what is left at the end: one fault, said once.
+    reasons += kept.judge(seen) or residue.judge(seen.get("allocated_before"), seen.get("allocated_left"), "evaluation")
     return reasons + evaluated.judge(seen)
 
 

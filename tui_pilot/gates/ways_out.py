@@ -6,18 +6,22 @@ from typing import Any
 
 from tui_pilot.plan.model import Plan
 
-WITHOUT_BATCH = ("load", "checkpoint", "export", "reload")
+WITHOUT_BATCH = ("load", "export", "reload")
 
 
-def ways_out(plan: Plan, phase: str) -> list[dict[str, Any]]:
-    """Variants of the plan that need less in this phase, as ``{set, same_experiment, changes}``, gentlest first."""
+def ways_out(plan: Plan, phase: str, rows: bool = True) -> list[dict[str, Any]]:
+    """Variants of the plan that need less in this phase, as ``{set, same_experiment, changes}``, gentlest first.
+
+    ``rows``: whether a batch was on the device. A save without one is not made smaller by a smaller batch.
+    """
+    batch = phase not in WITHOUT_BATCH and (rows or phase != "checkpoint")
     ways: list[dict[str, Any]] = []
     if phase == "evaluate":
         micro = plan.evaluate.micro or plan.batch.micro
         if micro > 1:
             ways.append(_way({"evaluate.micro": micro // 2}, True, "only how many rows are scored at once"))
         return ways
-    if phase not in WITHOUT_BATCH:
+    if batch:
         micro, accumulation = plan.batch.micro, plan.batch.accumulation
         if micro > 1:
             smaller = max(part for part in range(1, micro) if micro * accumulation % part == 0)
@@ -34,7 +38,7 @@ def ways_out(plan: Plan, phase: str) -> list[dict[str, Any]]:
         ways.append(_way({"precision": "bf16-amp"}, False, "precision of the forward"))
     if plan.model.path is not None and plan.model.adapter is None:
         ways.append(_way({"model.adapter": {"kind": "lora"}}, False, "what is trained: an adapter, not every weight"))
-    if plan.data.max_length and plan.data.max_length > 1 and phase not in WITHOUT_BATCH:
+    if plan.data.max_length and plan.data.max_length > 1 and batch:
         change = {"data.max_length": plan.data.max_length // 2}
         ways.append(_way(change, False, "the examples: rows that are cut lose their end"))
     return ways

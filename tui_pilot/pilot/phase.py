@@ -279,7 +279,7 @@ def _out_of_memory(current: Phase, error: BaseException) -> Reason:
     if rows:
         sentence += f"; row{'s' if len(rows) > 1 else ''} {listed}, {at.get('shape')} {at.get('dtype', '')}".rstrip()
     _keep_traceback(current, error)
-    ways = ways_out.ways_out(context.plan, current.name)
+    ways = ways_out.ways_out(context.plan, current.name, bool(rows))
     return reason("oom", sentence + ".", where | {"variants": ways}, advice=ways_out.sentence(ways))
 
 
