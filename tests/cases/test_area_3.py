@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from area_1 import chat
+from area_1 import chat, jsonl
 from area_3 import ADAPTER, overfit, phase_row, small
 from lab import Lab, codes, reason_of
 
@@ -15,6 +17,21 @@ def test_the_right_model_recovers_its_rows(lab: Lab) -> None:
     row = overfit(lab, "Tiny")
     assert row.verdict == "pass" and codes(row) == [] and row.inputs["recovered"] == 1.0
     assert row.inputs["row_ids"] == ["r0", "r1"] and row.inputs["items"] == 8
+
+
+@pytest.mark.parametrize("more", [ADAPTER, ""], ids=["adapter", "every weight"])
+def test_the_built_in_task_recovers_its_rows(lab: Lab, models: dict[str, Path], more: str) -> None:
+    if more:
+        pytest.importorskip("peft", reason="peft is not installed: pip install '.[pilot]'")
+    rows = [chat("Two and two?", "Four."), chat("And then?", "Five.", "Why is that so?", "One more.")]
+    path = f"path: {models['chat']}"
+    model = more.replace("{adapter", f"{{{path}, adapter") if more else f"model: {{{path}}}\n"
+    plan = "name: case\ntask: sft\ndata: {train: train.jsonl, unit: id}\nbatch: {micro: 2}\ndevice: cpu\n" + model
+    lab.prepare(plan + "gates: {overfit: {rows: 2, steps: 60, lr: 0.02}}\n", {"train.jsonl": jsonl(rows)})
+    lab.stage("overfit")
+    row = phase_row(lab, "overfit")
+    assert set(codes(row)) <= {"not_recovered"}, row.reasons
+    assert row.verdict == "pass" or more  # two ranks of an adapter on random weights may not hold them all
 
 
 # -- 3.02 ------------------------------------------------------------------------------------------------------------
