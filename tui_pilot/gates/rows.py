@@ -13,6 +13,8 @@ from tui_pilot.gates.content import Lost, Message, breaks_off, fold, squeeze
 from tui_pilot.gates.entities import entities
 
 IGNORE = -100
+EXPLAINS = frozenset({"length_cap", "wrong_role_supervised", "turn_unsupervised", "message_lost"})
+"""Faults after which the supervised text must differ from the source: no words are lost besides."""
 
 
 @dataclass(frozen=True)
@@ -349,8 +351,8 @@ def _check_text(facts: RowFacts, report: RowReport) -> None:
         report.add("content_lost", **detail, piece=first.piece, **more)
     elif facts.normalised:
         report.add("text_normalised")
-    capped = any(code == "length_cap" for code, _ in report.faults)
-    if facts.source is None or facts.supervised_text is None or not report.supervised or facts.lost or capped:
+    told = not EXPLAINS.isdisjoint(code for code, _ in report.faults)
+    if facts.source is None or facts.supervised_text is None or not report.supervised or facts.lost or told:
         return
     source, seen = squeeze(facts.source), squeeze(facts.supervised_text)
     if not source or facts.cut or report.lost or source in seen:

@@ -1,0 +1,30 @@
+"""Each planted fault is caught by its own gate and by no other one, and nothing planted raises nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import warm_process
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+from mutate import NOTHING, Found, planted
+from plants import PLANTS, Plant
+
+pytest.importorskip("torch", reason="torch is not installed: pip install '.[pilot]'")
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[subprocess.Popen[str]]:
+    with warm_process() as process:
+        yield process
+
+
+@pytest.mark.parametrize("plant", [*PLANTS, NOTHING], ids=lambda each: each.name.replace(" ", "-"))
+def test_the_gate_it_belongs_to_catches_it(plant: Plant, tmp_path: Path, warm: subprocess.Popen[str]) -> None:
+    found: Found = planted(plant, tmp_path, warm)
+    assert not found.wrong, found.line()
