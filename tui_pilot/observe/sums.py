@@ -33,14 +33,15 @@ def bit_sums(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, int]:
 def model_sums(model: nn.Module) -> dict[str, int]:
     """Every weight, trainable or frozen, and every floating buffer that is saved: what an evaluation must not touch.
 
-    Counters and caches (whole numbers, buffers outside of the saved state) may move.
+    Counters and caches (whole numbers, buffers outside of the saved state) may move. A buffer's name carries its shape.
     """
     kept = model.state_dict()
     # A table with max_norm shortens the rows it is asked for, in any mode.
     tables = (module for module in model.modules() if isinstance(module, (nn.Embedding, nn.EmbeddingBag)))
     shortened = {id(table.weight) for table in tables if table.max_norm is not None}
     tensors: list[tuple[str, torch.Tensor]] = [(n, p) for n, p in model.named_parameters() if id(p) not in shortened]
-    tensors += [(name, b) for name, b in model.named_buffers() if name in kept and b.is_floating_point()]
+    saved = ((name, b) for name, b in model.named_buffers() if name in kept and b.is_floating_point())
+    tensors += [(f"{name} {tuple(buffer.shape)}", buffer) for name, buffer in saved]
     return bit_sums(tensors)
 
 

@@ -29,7 +29,11 @@ class Untouched:
 
     def changes(self) -> dict[str, list[str]]:
         """Names by ``weights``, ``gradients`` and ``optimizer``, empty where nothing moved."""
-        return {kind: changed(self.before[kind], sums) for kind, sums in self._sums().items()}
+        now = self._sums()
+        found = {kind: changed(self.before[kind], sums) for kind, sums in now.items()}
+        # A buffer that came, went or grew is a cache.
+        both = [name for name in found["weights"] if name in self.before["weights"] and name in now["weights"]]
+        return found | {"weights": [name.partition(" ")[0] for name in both]}
 
 
 class MetricTwice:
@@ -37,14 +41,20 @@ class MetricTwice:
 
     def __init__(self, task: Task, seed: int) -> None:
         self.task, self.seed = task, seed
+        self.asked = False
         self.predictions: list[Mapping[str, Any]] = []
         self.first: dict[str, Any] = {}
 
     def once(self, predictions: Sequence[Mapping[str, Any]]) -> None:
         """Ask for the first time; later calls change nothing."""
-        if not self.predictions and predictions and defines(self.task, "metrics"):
-            self.predictions = [dict(each) for each in predictions]
+        if self.asked or not predictions or not defines(self.task, "metrics"):
+            return
+        self.asked = True
+        self.predictions = [dict(each) for each in predictions]
+        try:
             self.first = self._ask()
+        except Exception:  # some scores need more rows, or every class; the whole evaluation asks again
+            self.predictions = []
 
     def again(self, scored: int) -> dict[str, Any] | None:
         """The first metric that came out differently after ``scored`` rows; None where all agree."""
