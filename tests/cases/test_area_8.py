@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from area_8 import stages
+from area_8 import plan, stages
 from lab import Lab, codes, reason_of
 
 from tui_pilot.store.state import Row
@@ -566,3 +566,44 @@ def test_8_09_pickled_weights_of_the_model_are_named_whatever_they_are_called(tm
         "model.safetensors": "other",
         "empty.bin": "empty",
     }
+
+
+# -- tokenizer and template ------------------------------------------------------------------------------------------
+FORGETS = """
+from tui_pilot.tasks.sft import SftTask
+
+class Forgets(SftTask):
+    def save_artifact(self, model, folder):
+        super().save_artifact(model, folder)
+        for path in list(folder.iterdir()):
+            if path.name.startswith(tuple(self.plan.options["forgets"])):
+                path.unlink()
+"""
+
+
+def tuned(lab: Lab, models: dict[str, Path], forgets: str) -> tuple[Row, Row]:
+    rows = [{"id": str(n), "prompt": f"what is {n}", "completion": "yes" * (1 + n % 3)} for n in range(8)]
+    text = plan("Forgets", more=f"model: {{path: {models['chat']}}}\noptions: {{forgets: {forgets}}}\n", lr="0.1")
+    text += "data: {train: train.jsonl, max_length: 128}\n"
+    lab.prepare(text, {"own.py": FORGETS, "train.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+    state = lab.stage("train", "reload")
+    return state.row("export"), state.row("reload")
+
+
+def test_artifact_with_tokenizer_and_template_passes(lab: Lab, models: dict[str, Path]) -> None:
+    quiet(*tuned(lab, models, "[nothing]"))
+
+
+def test_artifact_without_its_template_gives_other_prompts(lab: Lab, models: dict[str, Path]) -> None:
+    exported, reloaded = tuned(lab, models, "[chat_template]")
+    found = reason_of(exported, "template_missing")
+    assert found["severity"] == "fail" and "the chat template" in found["text"]
+    assert reason_of(reloaded, "prompt_ids_differ")["where"]["row"] == 0
+
+
+def test_artifact_without_its_tokenizer_is_named_file_by_file(lab: Lab, models: dict[str, Path]) -> None:
+    exported, reloaded = tuned(lab, models, "[tokenizer, chat_template]")
+    found = reason_of(exported, "template_missing")
+    assert "tokenizer.json, tokenizer_config.json, the chat template" in found["text"]
+    assert found["where"]["file"] == "tokenizer.json"
+    assert reloaded.verdict in ("fail", "unchecked"), reloaded.reasons

@@ -148,7 +148,9 @@ def _shape(shape: tuple[int, ...] | None) -> list[int] | None:
 def lacking(loop: Loop, files: dict[str, int]) -> list[str]:
     """Tokenizer and template files that the model folder has and the artifact has not."""
     path = loop.context.plan.model.path
-    if path is None or loop.context.plan.task not in ("sft", "classification"):
+    task = loop.context.task()
+    by_tokenizer = loop.context.plan.task in ("sft", "classification") or hasattr(task, "artifact_control_inputs")
+    if path is None or not by_tokenizer:
         return []
     source = {item.name for item in Path(path).iterdir()}
     absent: list[str] = [
@@ -158,7 +160,7 @@ def lacking(loop: Loop, files: dict[str, int]) -> list[str]:
         loop.context.run.artifact
     )
     had_template = any(name.startswith("chat_template") for name in source) or _template_in_config(Path(path))
-    if had_template and not has_template and loop.context.plan.task == "sft":
+    if had_template and not has_template and hasattr(task, "artifact_control_inputs"):
         absent.append("the chat template")
     return absent
 
