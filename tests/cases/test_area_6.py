@@ -395,11 +395,31 @@ class Own(Tiny):
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(OPEN, "once autocast's cache is emptied"), (COPIES, "when every trainable weight is doubled in place")],
+    [(OPEN, "once autocast's cache is emptied"), (COPIES, "when the sign of every second weight is turned in place")],
 )
 def test_6_07_forwards_that_read_old_weights(lab: Lab, code: str, words: str) -> None:
     reason = reason_of(row(stages(lab, "peak", code=code), "steady_step"), "update_not_seen")
     assert words in reason["text"] and reason["where"]["rows"], reason["text"]
+
+
+NORMALISED = """
+class Cosine(Net):
+    def forward(self, ids):
+        hidden = functional.normalize(functional.linear(self.token(ids), self.inner.weight), dim=-1)
+        return 5 * functional.linear(hidden, functional.normalize(self.head.weight, dim=-1))
+
+class Own(Tiny):
+    def build_model(self):
+        model = Cosine()
+        model.inner.bias.requires_grad_(False)
+        model.head.bias.requires_grad_(False)
+        return model
+"""
+
+
+def test_6_07_a_model_that_normalises_everything_passes(lab: Lab) -> None:
+    judged = row(stages(lab, "peak", code=NORMALISED), "steady_step")
+    assert judged.verdict == "pass", judged.reasons
 
 
 @pytest.mark.parametrize("optimizer", ["lr: 0.01, schedule: constant", "lr: 1.0e-12, schedule: constant"])

@@ -156,13 +156,22 @@ def _in_force(found: Seen | None, plan: Plan) -> list[Reason]:
         return []
     where = {"rows": found.get("rows")}
     summed, returned = found.get("summed"), found.get("returned")
+    other = found.get("accumulation") or {}
+    if other and not _near(other["returned"], other["here"], 1e-3):
+        text = (
+            f"The loss of the same rows is {other['here']:.4g} with accumulation {other['planned']} and "
+            f"{other['returned']:.4g} with {other['other']}: the task scales it itself, and the loop divides once more."
+        )
+        return [reason("gradient_scaled", text, where)]
     if summed and returned is not None:
         ratio, parts = returned / summed, plan.batch.accumulation
-        names = {float(parts): "multiplied by the accumulation", 1.0 / parts: "divided by the accumulation once more"}
+        names = {float(parts): "multiplied by", 1.0 / parts: "divided once more by"}
         told = next((words for scale, words in names.items() if scale != 1.0 and _near(ratio, scale)), None)
         if told:
-            text = f"The loss returned is {returned:.4g}, its items sum to {summed:.4g}: {told} ({parts})."
-            return [reason("gradient_scaled", text, where)]
+            # A weight of the task's own may have that value by chance.
+            text = f"The loss returned is {returned:.4g}, its items sum to {summed:.4g}"
+            text += f": {told} the accumulation ({parts})?"
+            return [reason("gradient_scaled", text, where, severity="warn")]
         items, count = _only_items(found), found.get("count")
         if items is not None and _near(ratio, 1.0) and items != count:
             text = f"count says {count} supervised items, and the loss in force works on {items} targets."
@@ -187,7 +196,8 @@ def _mismatch(call: Seen, found: Seen) -> str | None:
     if numbers and _multiplies(given, wanted):
         shapes = f"{' x '.join(map(str, given)) or '1'} answers against {' x '.join(map(str, wanted)) or '1'} labels"
         return f"{name} is in force on {shapes}: every answer is compared with every label; expected one shape."
-    if numbers and not name.startswith("binary") and found.get("classes", 0) > 1:
+    alone = all(each["loss"] == name for each in found.get("calls") or ())
+    if numbers and alone and not name.startswith("binary") and found.get("classes", 0) > 1:
         return f"{name} is in force on {labels} labels, and the task names {found['classes']} classes."
     return None
 
@@ -206,8 +216,8 @@ def tolerance(plan: Plan) -> float:
     return TOLERANCE.get(plan.precision, 1e-4) if given is None else given
 
 
-def _near(value: float, target: float) -> bool:
-    return abs(value - target) <= 0.03 * target
+def _near(value: float, target: float, share: float = 0.03) -> bool:
+    return abs(value - target) <= share * abs(target)
 
 
 def _rows(seen: Seen) -> list[Reason]:

@@ -138,11 +138,11 @@ def _stale(seen: Seen, losses: list[float]) -> list[Reason]:
     where = {"rows": seen.get("row_ids")}
     probe = seen.get("probe")
     if probe:
-        now, doubled, fresh = probe["now"], probe["doubled"], probe["fresh"]
+        now, turned, fresh = probe["now"], probe["turned"], probe["fresh"]
         if not all(_finite(value) for value in (now, fresh)):
             return []
-        if now == doubled and now == fresh:
-            text = f"The loss of the same rows stays {now:.9g} when every trainable weight is doubled in place."
+        if now == turned and now == fresh:
+            text = f"The loss of the same rows stays {now:.9g} when the sign of every second weight is turned in place."
             return [reason("update_not_seen", text + " Forwards read other weights than the optimizer writes.", where)]
         if abs(now - fresh) > probe["tolerance"] * max(abs(now), abs(fresh), 1e-12):
             text = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 from typing import Any
 
@@ -11,10 +13,12 @@ from torch import nn
 from tui_pilot.observe.dropout import no_dropout
 from tui_pilot.observe.gradients import Gradient, comparison, gradient_of
 from tui_pilot.observe.losses import watch_losses
+from tui_pilot.pilot.checkpoint import random_state, restore_random_state
 from tui_pilot.pilot.lengths import shortest_supervised
 from tui_pilot.pilot.loop import Loop
-from tui_pilot.pilot.rows import Feed, Microbatch, chunks
+from tui_pilot.pilot.rows import Feed, Microbatch, chunks, to_device
 from tui_pilot.pilot.scaler_check import LARGE, SMALL, FixedScale, at_scale, length_of
+from tui_pilot.tasks.base import Task
 
 MOST_MICROBATCHES = 4
 
@@ -102,8 +106,33 @@ def _in_force(loop: Loop, micro: Microbatch) -> dict[str, Any]:
         "calls": calls[:8],
         "count": micro.count,
         "returned": returned,
+        "accumulation": _under_another_accumulation(loop, micro),
         "summed": sum(known) if known and None not in known else None,
         "labels": str(labels.dtype).removeprefix("torch.") if isinstance(labels, torch.Tensor) else None,
         "classes": len(loop.task.class_names()),
         "rows": micro.ids,
     }
+
+
+def _under_another_accumulation(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
+    """The same loss asked of a task whose plan accumulates another number of microbatches: it must not know.
+
+    None where the loss of the same rows is another one each time.
+    """
+    context, plan = loop.context, loop.context.plan
+    streams = random_state(context.device)
+    steps = 2 * plan.batch.accumulation + 1
+    changed = copy.copy(loop.task)
+    changed.plan = dataclasses.replace(plan, batch=dataclasses.replace(plan.batch, accumulation=steps))
+    batch = to_device(micro.batch, context.device)
+
+    def ask(task: Task) -> float:
+        restore_random_state(streams, context.device)
+        with torch.no_grad(), loop.autocast():
+            out = task.loss(loop.model, batch)
+        return float(out[0] if isinstance(out, tuple) else out)
+
+    once, again, other = ask(loop.task), ask(loop.task), ask(changed)
+    if once != again:
+        return None
+    return {"planned": plan.batch.accumulation, "here": once, "other": steps, "returned": other}

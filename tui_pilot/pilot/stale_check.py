@@ -1,4 +1,4 @@
-"""Whether a forward reads the weights that the optimizer writes: doubled in place, and with autocast's cache empty."""
+"""Whether a forward reads the weights that the optimizer writes: turned in place, and with autocast's cache empty."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ GPU_TOLERANCE = 1e-4
 
 
 def probe(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
-    """The microbatch's loss as it is, with every trainable weight doubled, and with no cast kept from before.
+    """The microbatch's loss as it is, with the sign of every second weight turned, and with no cast kept from before.
 
-    Doubling and halving are exact, so the weights are bit for bit as before, and no copy of them is needed. None where
-    they are too large to be doubled, or all zero.
+    Signs turned twice are bit for bit as before, so no copy of the weights is needed; unlike a larger weight, another
+    sign is not undone by a normalisation. None where all trainable weights are zero.
     """
     tensors = [parameter for _, parameter in trainable(loop.raw)]
-    largest = max((float(tensor.detach().abs().max()) for tensor in tensors if tensor.numel()), default=0.0)
-    if not 0 < largest < min(torch.finfo(tensor.dtype).max for tensor in tensors) / 4:
+    if not any(bool((tensor.detach() != 0).any()) for tensor in tensors):
         return None
     streams = random_state(loop.context.device)
 
@@ -36,11 +35,11 @@ def probe(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
     try:
         with no_dropout(loop.raw):
             now, again = loss(), loss()
-            _scale(tensors, 2.0)
+            _turn(tensors)
             try:
-                doubled = loss()
+                turned = loss()
             finally:
-                _scale(tensors, 0.5)
+                _turn(tensors)
             torch.clear_autocast_cache()
             fresh = loss()
     finally:
@@ -49,10 +48,13 @@ def probe(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
         return None
     # A loss that differs from forward to forward by itself says nothing about casts.
     tolerance = 2 * abs(again - now) / max(abs(now), 1e-12) + (0.0 if loop.device.type == "cpu" else GPU_TOLERANCE)
-    return {"now": now, "doubled": doubled, "fresh": fresh, "tolerance": tolerance}
+    return {"now": now, "turned": turned, "fresh": fresh, "tolerance": tolerance}
 
 
-def _scale(tensors: list[torch.nn.Parameter], factor: float) -> None:
+def _turn(tensors: list[torch.nn.Parameter]) -> None:
+    """The sign of every second element, in place: of the first, the third and so on."""
     with torch.no_grad():
         for tensor in tensors:
-            tensor.mul_(factor)
+            signs = torch.ones(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+            signs[::2] = -1
+            tensor.mul_(signs.view(tensor.shape))
