@@ -188,7 +188,8 @@ def _answers(seen: Seen, plan: Plan) -> list[Reason]:
     gone = effect is not None and effect > floor and to_base <= effect / 3
     tensors = seen.get("tensors") or {}
     all_back = bool(tensors.get("expected")) and tensors["matched"] == tensors["expected"]
-    if gone and seen.get("adapter") and not all_back:
+    lost = gone and effect is not None and to_base <= effect / 5
+    if lost and seen.get("adapter") and not all_back:
         like = "equals" if to_base <= limit / 10 else "is nearer to"
         text = f"Control loss {after:.6g} {like} the base's {base:.6g}; the trained model had {before:.6g}."
         reasons.append(reason("adapter_has_no_effect", text, where))

@@ -86,6 +86,8 @@ def recovery(context: Context, model: nn.Module, micros: Sequence[Microbatch]) -
     whatever shift the labels carry. Other labels, a class per token or a sequence of its own, may also stand where
     their answer stands; the better of both counts.
     """
+    if any("labels" not in micro.batch for micro in micros):
+        return None
     targets = [targets_of(micro.batch) for micro in micros]
     ways = [Recovery(1)] if all(own for own, _ in targets) else [Recovery(1), Recovery(0)]
     for micro, (_, labels) in zip(micros, targets, strict=True):

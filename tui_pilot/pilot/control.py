@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -15,6 +16,7 @@ from tui_pilot.observe.tensors import state_hash
 from tui_pilot.pilot.answers import ask, batch_loss
 from tui_pilot.pilot.context import Context, seed_everything
 from tui_pilot.pilot.loop import autocast
+from tui_pilot.pilot.row_facts import is_own
 from tui_pilot.pilot.rows import to_device
 from tui_pilot.plan.model import as_json
 from tui_pilot.run_folder import RunFolder, write_json
@@ -146,10 +148,29 @@ def store(context: Context, model: nn.Module) -> dict[str, Any]:
     batch = control_batch(context)
     found = answers(context, model, batch)
     found["base_loss"] = context.cache.get("control_base")
+    fresh = _of_a_new_task(context, model, batch) if is_own(context.task()) else None
+    if fresh is not None and fresh != found.get("loss"):
+        # a penalty that fades, say: the artifact's own task starts without what this one has been through
+        found |= {"loss": fresh, "loss_of_trained_task": found["loss"]}
     folder = context.run.reference
     folder.mkdir(exist_ok=True)
     torch.save({key: value for key, value in batch.items() if isinstance(value, torch.Tensor)}, folder / BATCH)
     write_json(folder / ANSWERS, found)
+    return found
+
+
+def _of_a_new_task(context: Context, model: nn.Module, batch: dict[str, Any]) -> float | None:
+    """The trained model's loss by a task that has not trained: what a reload can be compared with."""
+    from tui_pilot.pilot.checkpoint import random_state, restore_random_state
+
+    streams = random_state(context.device)
+    try:
+        found: float | None = answers(dataclasses.replace(context, cache={}), model, batch).get("loss")
+    except Exception:
+        # its loss needs what only building or training leaves in the task: then that is what counts
+        return None
+    finally:
+        restore_random_state(streams, context.device)
     return found
 
 
