@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -38,12 +39,52 @@ def one_hash(parts: Mapping[str, str]) -> str:
     return value.hexdigest()
 
 
+class _Frozen:
+    """What is known of a model's frozen parameters: a mark of each, and those that moved all the same."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.marks = {name: _mark(parameter) for name, parameter in _frozen(model)}
+        self.moved: set[str] = set()
+
+
+_FROZEN: WeakKeyDictionary[nn.Module, _Frozen] = WeakKeyDictionary()
+_MARKED = 1024
+
+
+def watch_frozen(model: nn.Module) -> None:
+    """Mark the frozen parameters as they are now, so that ``note_moved`` finds those a loop moves by itself."""
+    _FROZEN[model] = _Frozen(model)
+
+
+def note_moved(model: nn.Module, names: Iterable[str] = ()) -> None:
+    """From now on ``changing`` holds the frozen parameters that moved since ``watch_frozen``, and those of ``names``.
+
+    An averaged copy of the weights takes no gradient and changes with every update.
+    """
+    known = _FROZEN.get(model)
+    if known is not None:
+        known.moved |= {name for name, each in _frozen(model) if known.marks.get(name, "") != _mark(each)}
+        known.moved |= set(known.marks).intersection(names)
+
+
+def _frozen(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
+
+
+def _mark(tensor: torch.Tensor) -> str:
+    """A hash over elements spread through the tensor: a whole big base would take long to read."""
+    flat = tensor.detach().reshape(-1)
+    return tensor_hash(flat[:: max(1, flat.numel() // _MARKED)])
+
+
 def changing(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """What training may change: trainable parameters and buffers, by name, tied ones once."""
+    """What training changes: trainable parameters, frozen ones that moved, and buffers, by name, tied ones once."""
+    known = _FROZEN.get(model)
+    moved = known.moved if known is not None else frozenset[str]()
     seen: set[int] = set()
     found: list[tuple[str, torch.Tensor]] = []
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad and id(parameter) not in seen:
+        if (parameter.requires_grad or name in moved) and id(parameter) not in seen:
             seen.add(id(parameter))
             found.append((name, parameter))
     found += [(name, buffer) for name, buffer in model.named_buffers() if buffer is not None]

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from tui_pilot.errors import PilotError
 from tui_pilot.events.writer import utc_now
-from tui_pilot.observe.tensors import changing, hashes, one_hash, state_hash
+from tui_pilot.observe.tensors import changing, hashes, note_moved, one_hash, state_hash
 from tui_pilot.pilot.loop import Loop
 from tui_pilot.pilot.rows import Cursor
 from tui_pilot.run_folder import write_json
@@ -112,6 +112,7 @@ def plain_state(value: Any, place: str) -> Any:
 def collect(loop: Loop) -> dict[str, dict[str, Any]]:
     """Everything a resume needs, by file. Call it on every rank."""
     context = loop.context
+    note_moved(loop.raw)
     cursor = loop.feed.cursor
     streams = context.gather(random_state(context.device))
     scheduler = loop.scheduler.state_dict() if hasattr(loop.scheduler, "state_dict") else {}
@@ -202,8 +203,9 @@ def save(loop: Loop, root: Path, name: str) -> Saved:
 
 def frozen_hash(loop: Loop) -> str:
     """One hash over what training does not change, made once per process."""
-    frozen = [(name, p) for name, p in loop.raw.named_parameters() if not p.requires_grad]
-    value: str = loop.context.once("frozen_hash", lambda: one_hash(hashes(frozen)))
+    kept = dict(changing(loop.raw))
+    frozen = [(name, p) for name, p in loop.raw.named_parameters() if not p.requires_grad and name not in kept]
+    value: str = loop.context.once(f"frozen_hash {len(frozen)}", lambda: one_hash(hashes(frozen)))
     return value
 
 
@@ -275,6 +277,7 @@ def read(saved: Saved) -> dict[str, dict[str, Any]]:
 
 def restore(loop: Loop, files: dict[str, dict[str, Any]]) -> None:
     """Put every state back where it was, weights in place, random streams last."""
+    note_moved(loop.raw, files[MODEL])
     named = dict(changing(loop.raw))
     with torch.no_grad():
         for name, value in files[MODEL].items():
@@ -294,12 +297,14 @@ def restore(loop: Loop, files: dict[str, dict[str, Any]]) -> None:
 
 def strangers(loop: Loop, model: dict[str, Any]) -> list[str]:
     """Tensors of the checkpoint that this model has no place for."""
+    note_moved(loop.raw, model)
     named = dict(changing(loop.raw))
     return [name for name, value in model.items() if name not in named or named[name].shape != value.shape]
 
 
 def state_hashes(loop: Loop) -> dict[str, str]:
     """One hash per state, for comparison with the twin right after the load."""
+    note_moved(loop.raw)
     streams = random_state(loop.context.device)
     scheduler = loop.scheduler.state_dict() if hasattr(loop.scheduler, "state_dict") else {}
     found = {

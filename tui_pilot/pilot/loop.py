@@ -18,6 +18,7 @@ from torch import nn
 
 from tui_pilot.errors import PilotError
 from tui_pilot.observe.counters import Counters
+from tui_pilot.observe.tensors import watch_frozen
 from tui_pilot.pilot.context import Context, seed_everything
 from tui_pilot.pilot.rows import Feed, Microbatch, Split, shape_of, to_device
 from tui_pilot.plan.batch import BatchAnswer, answer, question_of
@@ -192,6 +193,7 @@ def build_loop(context: Context, model: nn.Module | None = None, split: Split | 
     task = context.task()
     raw = build_model(context) if model is None else model
     rows = split or Split.of(task, "train")
+    watch_frozen(raw)
     wrapped = wrap(context, raw)
     optimizer = task.build_optimizer(raw)
     total = planned_updates(context, len(rows)).updates
