@@ -8,6 +8,7 @@ import sys
 from documents import ROOT, text
 
 from tui_pilot.events.schema import PHASES
+from tui_pilot.gates.cases import CASES
 from tui_pilot.gates.codes import CODES, Code
 from tui_pilot.gates.judge import thresholds
 from tui_pilot.gates.table import COMMAND, KEYS, page, silent_codes, whole_page
@@ -33,6 +34,15 @@ def test_every_code_stands_under_each_of_its_phases() -> None:
     for name, code in CODES.items():
         for phase in code.phases:
             assert f"| `{name}` | {code.severity} |" in parts["Any phase" if phase == "any" else phase], name
+
+
+def test_a_code_is_at_work_in_the_tests_of_its_cases() -> None:
+    sources = [path.read_text("utf-8") for path in sorted((ROOT / "tests" / "cases").glob("test_*.py"))]
+    for code, cases in CASES.items():
+        assert code in CODES
+        for case in cases.split():
+            name = f"def test_d{int(case[1:]):02d}_" if case[0] == "D" else f"def test_{case.replace('.', '_')}_"
+            assert any(name in source and f'"{code}"' in source for source in sources), (code, case)
 
 
 def test_every_threshold_is_listed_and_its_key_is_a_key_of_the_plan() -> None:

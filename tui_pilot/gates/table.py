@@ -12,13 +12,14 @@ from typing import Any
 
 from tui_pilot.events.schema import PHASES
 from tui_pilot.gates.batch import TOLERANCE
+from tui_pilot.gates.cases import CASES
 from tui_pilot.gates.codes import CODES, Code
 from tui_pilot.gates.judge import thresholds
 from tui_pilot.plan.model import Plan
 
 COMMAND = "python -m tui_pilot.gates.table > tui_pilot/gates/README.md"
 PACKAGE = Path(__file__).resolve().parent.parent
-ITSELF = ("gates/codes.py", "gates/table.py")
+ITSELF = ("gates/codes.py", "gates/table.py", "gates/cases.py")
 
 #: The plan's key of a threshold that a person can set; the others belong to the arithmetic and are fixed.
 KEYS = {
@@ -47,6 +48,8 @@ here is the code's own; a single reason may be milder or harder where its senten
 ```yaml
 gates: {{severity: {{near_duplicate: fail, names_generic: note}}}}
 ```
+
+Cases are reported campaigns and data shapes (D): `11.05` is the test `test_11_05_...` in `tests/cases`.
 """
 
 
@@ -57,7 +60,9 @@ def page(codes: Mapping[str, Code], silent: Iterable[str]) -> str:
         rows = [(name, code) for name, code in codes.items() if phase in code.phases]
         if rows:
             parts.append(f"## {'Any phase' if phase == 'any' else phase}\n")
-            parts.append(_table(("code", "severity", "what to do"), [_cells(name, code) for name, code in rows]))
+            parts.append(
+                _table(("code", "severity", "what to do", "cases"), [_cells(name, code) for name, code in rows])
+            )
     parts.append("## Thresholds\n\nWhat a phase was judged by stands in its row (`show RUN --json`, `thresholds`).\n")
     parts.append(_table(("phase", "threshold", "value", "set with", "is"), list(_thresholds())))
     found = sorted(silent)
@@ -85,6 +90,7 @@ def package_sources(package: Path = PACKAGE) -> list[str]:
 def whole_page() -> str:
     """The page as it stands in this package."""
     return page(CODES, silent_codes(CODES, package_sources()))
+    return f"`{name}`", code.severity, code.advice, CASES.get(name, "")
 
 
 def _cells(name: str, code: Code) -> tuple[str, ...]:
