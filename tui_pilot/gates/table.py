@@ -90,11 +90,10 @@ def package_sources(package: Path = PACKAGE) -> list[str]:
 def whole_page() -> str:
     """The page as it stands in this package."""
     return page(CODES, silent_codes(CODES, package_sources()))
-    return f"`{name}`", code.severity, code.advice, CASES.get(name, "")
 
 
 def _cells(name: str, code: Code) -> tuple[str, ...]:
-    return f"`{name}`", code.severity, code.advice
+    return f"`{name}`", code.severity, code.advice, CASES.get(name, "")
 
 
 def _thresholds() -> Iterable[tuple[str, ...]]:
