@@ -1,4 +1,4 @@
-"""Each planted fault is caught by its own gate and by no other one, and nothing planted raises nothing."""
+"""Every third planted fault is caught by its own gate and no other, and nothing planted raises nothing; ``mutate.py`` runs all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def warm() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-@pytest.mark.parametrize("plant", [*PLANTS, NOTHING], ids=lambda each: each.name.replace(" ", "-"))
+@pytest.mark.parametrize("plant", [*PLANTS[::3], NOTHING], ids=lambda each: each.name.replace(" ", "-"))
 def test_the_gate_it_belongs_to_catches_it(plant: Plant, tmp_path: Path, warm: subprocess.Popen[str]) -> None:
     found: Found = planted(plant, tmp_path, warm)
     assert not found.wrong, found.line()

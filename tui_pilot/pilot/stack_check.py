@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.versions import lock, unmet, versions
 from tui_pilot.plan.model import Plan
 
+AT_ONCE = 3
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 KERNEL = (
@@ -48,11 +50,14 @@ def look(current: Phase) -> None:
     where = "cuda" if current.seen["device"]["usable"] else "cpu"
     names = wanted(context.task())
     packages: dict[str, Any] = {}
-    for number, (name, operation) in enumerate(names.items()):
-        current.progress(number, len(names), "packages", name)
-        packages[name] = try_package(name, operation, context.folder, where)
-        if packages[name].get("version"):
-            software[name] = packages[name]["version"]
+    # Most of a probe is reading files and starting up, so a few at a time; never all: each may hold a GPU context.
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        asked = [pool.submit(try_package, *item, context.folder, where) for item in names.items()]
+        for number, (name, answer) in enumerate(zip(names, asked, strict=True)):
+            current.progress(number, len(names), "packages", name)
+            packages[name] = answer.result()
+            if packages[name].get("version"):
+                software[name] = packages[name]["version"]
     current.inputs["packages"] = {name: found.get("version") for name, found in packages.items()}
     current.seen |= {
         "packages": packages,
