@@ -1,4 +1,7 @@
-"""Every third planted fault is caught by its own gate and no other, and nothing planted raises nothing; ``mutate.py`` runs all."""
+"""A third of the planted faults, each caught by its own gate and no other, and nothing planted raises nothing.
+
+``mutate.py`` runs them all.
+"""
 
 from __future__ import annotations
 
