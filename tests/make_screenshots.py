@@ -114,6 +114,27 @@ def settled(app: PilotApp) -> bool:
     return bool(app.snapshot.state.run) and app.snapshot.plan is not None
 
 
+async def texts_of(shot: Shot) -> list[str]:
+    """The screen as text after each key."""
+    texts = []
+    with copied(shot) as (folder, clock):
+        app = PilotApp(Path("runs"), None, folder, Look("dark"), clock=clock)
+        async with app.run_test(size=(shot.width, shot.height)) as pilot:
+            await _until(app, pilot)
+            for key in shot.keys:
+                await pilot.press(key)
+                await _until(app, pilot)
+                app._show()
+                await pilot.pause()
+                texts.append(_text(app))
+    return texts
+
+
+def _text(app: PilotApp) -> str:
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
 async def svg_of(shot: Shot, theme: str = "dark") -> tuple[str, str]:
     """The picture, and the same as text."""
     with copied(shot) as (folder, clock):
@@ -125,10 +146,7 @@ async def svg_of(shot: Shot, theme: str = "dark") -> tuple[str, str]:
                 await _until(app, pilot)
             app._show()
             await pilot.pause(0.3)
-            text = "\n".join(
-                "".join(segment.text for segment in strip).rstrip() for strip in app.screen._compositor.render_strips()
-            )
-            return neutral(app.export_screenshot(title="pilot-tui")), text
+            return neutral(app.export_screenshot(title="pilot-tui")), _text(app)
 
 
 async def _until(app: PilotApp, pilot: object) -> None:

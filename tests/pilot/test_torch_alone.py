@@ -12,6 +12,18 @@ from pathlib import Path
 import pytest
 from lab import pilot_tui
 
+SMALL = Path(__file__).resolve().parents[1] / "mutations" / "small_task.py"
+PLAN = """
+name: torch-alone
+task: small_task.py:Small
+data: {unit: conversation_id, max_length: 512}
+batch: {micro: 2, accumulation: 2}
+budget: {updates: 8}
+optimizer: {lr: 3.0e-3, warmup: 2}
+evaluate: {rows: 8}
+pilot: {steady: 2, timed: 2, reference: 2}
+gates: {overfit: {rows: 2, lr: 1.0e-2}}
+"""
 ABSENT = ("numpy", "yaml", "pydantic", "psutil", "pynvml", "safetensors", "textual", "click", "tui_pilot")
 
 
@@ -55,8 +67,9 @@ def test_the_environment_really_lacks_the_rest(torch_alone: Path) -> None:
 
 
 def test_all_six_stages_run_there(torch_alone: Path, tmp_path: Path) -> None:
-    arguments = ["run", "--headless", "--json", "--set", f"launch.python={torch_alone}", "--set", "pilot.timed=2"]
-    done = pilot_tui(arguments, tmp_path)
+    (tmp_path / "small_task.py").write_text(SMALL.read_text())
+    (tmp_path / "pilot.yaml").write_text(PLAN)
+    done = pilot_tui(["run", "--headless", "--json", "--set", f"launch.python={torch_alone}"], tmp_path)
     document = json.loads(done.stdout)
     assert done.returncode == 0, (done.stderr, [row["reasons"] for row in document["phases"] if row["reasons"]])
     assert {row["verdict"] for row in document["phases"]} == {"pass"}
