@@ -10,6 +10,8 @@ from lab import Lab, codes, reason_of
 from tui_pilot.launch.start import prepare
 from tui_pilot.plan import variants
 from tui_pilot.plan.load import load
+from tui_pilot.sheet import values
+from tui_pilot.sheet.build import document
 from tui_pilot.store.state import Row
 from tui_pilot.store.view import snapshot
 
@@ -119,6 +121,26 @@ def test_the_document_of_the_run_has_it(lab: Lab) -> None:
     rows = {each["phase"]: each for each in snapshot(lab.run)["phases"]}
     assert rows["overfit"]["quality"]["control_loss_delta"] == 0.0
     assert not [name for name, each in rows.items() if "quality" in each and name != "overfit"]
+
+
+def test_the_sheet_has_it_beside_the_baseline(lab: Lab) -> None:
+    base = lab.prepare(PLAN.format(task="Right", precision="fp32"), {"task.py": TASK})
+    lab.stage("peak", "train")
+    for id in ("ckpt", "half"):
+        loaded = variants.variant(load(lab.folder / "pilot.yaml"), id)
+        lab.run = prepare(loaded, lab.folder / "runs", argv=["test"], kind="variant", variant=id)
+        lab.stage("overfit", "peak", "train")
+    (sheet,) = document([base])["configurations"]
+    listed = {each["id"]: each for each in sheet["variants"]}
+    assert listed["ckpt"]["measured"] and listed["ckpt"]["same_experiment"] and not listed["ckpt"]["changes_result"]
+    assert listed["ckpt"]["memory"]["counter"] == "allocated_peak"
+    assert listed["ckpt"]["memory"]["bytes"] > 0 < listed["ckpt"]["memory"]["baseline_bytes"]
+    assert listed["ckpt"]["seconds_per_update"]["variant"] > 0 < listed["ckpt"]["seconds_per_update"]["baseline"]
+    assert listed["half"]["same_experiment"] is False and listed["half"]["quality"]["grad_cosine"] > 0.9
+    assert not listed["loop"]["measured"]
+    words = dict(values.variants(sheet))
+    assert "an update (" in words["variant ckpt"] and "same experiment, measured" in words["variant ckpt"]
+    assert "not the same experiment" in words["variant half"] and words["variant loop"].endswith("not measured")
 
 
 def test_a_run_that_is_no_variant_has_no_quality(lab: Lab) -> None:

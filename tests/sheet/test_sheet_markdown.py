@@ -60,7 +60,7 @@ def test_it_says_what_a_reader_needs() -> None:
         "val loss \\<= 1.25",
         "37 rows cut, 4,102 response tokens lost",
         "### Memory per GPU, at steady_step",
-        "memory.activation_checkpointing True (less activation memory); not measured",
+        "memory.activation_checkpointing True (less activation memory): not measured",
     ):
         assert wanted in page, wanted
 

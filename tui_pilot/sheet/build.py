@@ -10,7 +10,7 @@ from typing import Any
 
 from tui_pilot.plan.model import Plan, from_json
 from tui_pilot.run_folder import RunFolder, short_id
-from tui_pilot.sheet import measured
+from tui_pilot.sheet import measured, variants
 from tui_pilot.sheet.judged import codes, judge, sentence, word
 from tui_pilot.store.view import snapshot
 from tui_pilot.version import VERSION
@@ -29,7 +29,10 @@ SETTINGS = (
 def document(folders: Sequence[RunFolder]) -> dict[str, Any]:
     """The sheet over some runs, in the order given; their parents are named among what was seen and kept."""
     shown = [snapshot(folder) for folder in folders]
-    return from_shown(shown, _parents(folders, shown))
+    found = from_shown(shown, _parents(folders, shown))
+    for folder, show, item in zip(folders, shown, found["configurations"], strict=True):
+        item["variants"] = variants.beside(folder, show, plan_of(show))
+    return found
 
 
 def from_shown(shown: Sequence[Json], parents: Sequence[Json] = ()) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def configuration(show: Json) -> dict[str, Any]:
         "expected_result": plan.expected if plan else None,
         "fits": [],
         "fits_note": fits_note,
-        "variants": _variants(plan),
+        "variants": variants.planned(plan),
         "notes": list(show.get("notes") or ()),
         "open": [*judged.open, fits_note],
     }
@@ -198,14 +201,6 @@ def _controls(show: Json) -> list[str]:
     """What the reloaded artifact answered to the control inputs, as far as the task can decode it."""
     found = (measured.row_of(show, "reload").get("inputs") or {}).get("control_answers")
     return [str(each) for each in found] if isinstance(found, list) else []
-
-
-def _variants(plan: Plan | None) -> list[dict[str, Any]]:
-    listed = plan.variants if plan else ()
-    return [
-        {"id": item.id, "why": item.why, "priority": item.priority, "set": dict(item.set), "measured": False}
-        for item in listed
-    ]
 
 
 def _parents(folders: Sequence[RunFolder], shown: Sequence[Json]) -> list[Json]:

@@ -236,5 +236,37 @@ def variants(item: Json) -> Iterator[tuple[str, str]]:
     for entry in sorted(item["variants"], key=lambda each: each["priority"]):
         sets = ", ".join(f"{key} {value}" for key, value in entry["set"].items())
         why = f" ({entry['why']})" if entry["why"] else ""
-        measured = "" if entry["measured"] else "; not measured"
-        yield f"variant {entry['id']}", f"{sets}{why}{measured}"
+        yield f"variant {entry['id']}", f"{sets}{why}: {_of_variant(entry)}"
+
+
+def _of_variant(entry: Json) -> str:
+    """Memory and seconds against the baseline, and whether it is the same experiment."""
+    if not entry["measured"]:
+        return NOT_MEASURED
+    said = []
+    memory, seconds = entry["memory"], entry["seconds_per_update"]
+    if memory["bytes"] is not None:
+        apart = memory["bytes"] - memory["baseline_bytes"]
+        sign = "+" if apart >= 0 else "-"
+        counter = memory["counter"].removesuffix("_peak").replace("_", " ")
+        said.append(f"{counter} {size(memory['bytes'])} ({sign}{size(abs(apart))})")
+    if seconds["variant"] and seconds["baseline"]:
+        share = seconds["variant"] / seconds["baseline"] - 1
+        said.append(f"{duration(seconds['variant'])} an update ({share:+.0%})")
+    said.append(_question(entry))
+    said.append(f"{word(entry['verdict'])} in {short_id(str(entry['run']))}" if entry["verdict"] else "no verdict yet")
+    return ", ".join(said)
+
+
+def _question(entry: Json) -> str:
+    quality = entry["quality"] or {}
+    if entry["rows_truncated"]:
+        return f"not the same experiment: {plural(entry['rows_truncated'], 'row')} more cut"
+    if entry["same_experiment"] is None:
+        return "same experiment unchecked"
+    if not entry["same_experiment"]:
+        return "not the same experiment"
+    if entry["changes_result"]:
+        return "called the same experiment and changes the result"
+    agrees = quality.get("grad_error") is not None
+    return "same experiment, measured" if agrees else "same experiment by its plan, not measured"
