@@ -8,7 +8,7 @@ import pytest
 from fault_runs import TINY, finish, plan, prepare, row
 from lab import codes, reason_of
 
-from tui_pilot.events.schema import PHASES_OF, STAGE_OF
+from tui_pilot.events.schema import PHASES, PHASES_OF, STAGE_OF
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +33,17 @@ PLACES: dict[str, tuple[str, int, Any, str | None]] = {
     "resume": ("loss", 2, 2, "forward"),
     "reload": ("predict", 1, 4, None),
 }
+STATES = ("parameters", "gradients", "optimizer state")
+PARAMETERS = 4 * (30 * 32 + 16 * 32 + 32 * 32 + 32 + 30 * 32 + 30)
+# What of the training's state stands there at that moment.
+HELD: dict[str, set[str]] = {
+    **{phase: {"parameters", "optimizer state"} for phase in PLACES},
+    **{phase: set(STATES) for phase in ("batch", "resume")},
+    **{phase: {"parameters"} for phase in ("forward", "backward", "reload")},
+    "first_step": {"parameters", "gradients"},
+    "load": set(),
+}
+assert set(PLACES) == set(PHASES[PHASES.index("overfit") :]), "each phase from overfit to reload"
 NEEDS_TRAIN = ("resume", "reload")
 
 
@@ -72,6 +83,7 @@ def test_out_of_memory_is_a_result_of_its_phase(lab: Lab, phase: str, kind: str)
     if isinstance(rows, list) or phase in ("batch", "resume"):
         assert where["dtype"] == "fp32" and where["shape"].startswith("2 x ") and where["shape"] in text
     assert phase in text and ("2.0 GiB" if kind == "oom" else "1.0 GiB") in text
+    assert lab.run is not None
     helps = phase not in (
         "load",
         "evaluate",
@@ -81,8 +93,16 @@ def test_out_of_memory_is_a_result_of_its_phase(lab: Lab, phase: str, kind: str)
     )  # a smaller microbatch does nothing there
     assert ("batch.accumulation" in oom["advice"]) is helps, oom["advice"]
     assert all(way["set"] and way["changes"] for way in where["variants"])
+    held = where["largest"]
+    assert {name for name in held if name in STATES} == HELD[phase], held
+    assert list(held.values()) == sorted(held.values(), reverse=True)
+    assert sum(held.values()) == where["allocated_bytes"], "every byte stands in one category"
+    assert held.get("parameters", PARAMETERS) == PARAMETERS
+    assert held.get("optimizer state", 2 * PARAMETERS) == 2 * PARAMETERS
+    assert "Largest: " + next(iter(held), "") in text or not held
+    assert where["snapshot"].startswith("none: a CPU") and not list(lab.run.path.rglob("*.pickle"))
     assert found.memory and found.memory[0]["rank"] == 0, "the counters at that moment"
-    assert lab.run is not None and not list(lab.run.path.rglob("*.part")), "a half-written file is left"
+    assert not list(lab.run.path.rglob("*.part")), "a half-written file is left"
     order = PHASES_OF[STAGE_OF[phase]]
     at = order.index(phase)
     assert all(row(state, each).verdict in ("pass", "warn") for each in order[:at]), "rows above are kept"
@@ -98,6 +118,18 @@ def test_out_of_memory_in_overfit_does_not_stop_the_run(work: Path) -> None:
     assert codes(row(state, "overfit")) == ["oom"] and row(state, "overfit").verdict == "fail"
     assert {row(state, each).verdict for each in PHASES_OF["peak"]} == {"pass"}
     assert state.state == "failed" and "Out of memory in overfit" in state.text
+
+
+def test_out_of_memory_in_the_twin_has_its_rows(lab: Lab) -> None:
+    """The reference updates after a save belong to the checkpoint phase, and they have a batch."""
+    updates = {"stage": "train", "method": "step", "call": 3, "do": "oom"}
+    lab.prepare(plan(updates), {"tiny.py": TINY})
+    found = row(lab.stage("train"), "checkpoint")
+    where = reason_of(found, "oom")["where"]
+    assert (
+        len(where["rows"]) == 2 and where["part"] == "optimizer.step" and "batch.micro" in where["variants"][0]["set"]
+    )
+    assert found.parts["first"]["allocated_peak"] > 0 and found.parts["second"]["allocated_peak"] > 0
 
 
 ONE_ROW = """\

@@ -76,11 +76,16 @@ def reset_high_water(pid: int | None = None, proc: Path = PROC) -> str | None:
 
 @dataclass(frozen=True)
 class HostPeak:
-    """Highest resident memory in one stretch of time, bytes; `bound` is `exact`, `lower`, or None if unread."""
+    """Highest resident memory in one stretch of time, bytes; `bound` is `exact`, `lower`, or None if unread.
+
+    `before` and `after` are what was resident at its two ends.
+    """
 
     peak: int | None
     bound: str | None
     why: str | None
+    before: ProcessMemory
+    after: ProcessMemory
 
 
 class PeakWatch:
@@ -99,11 +104,11 @@ class PeakWatch:
         """The peak so far; may be called more than once."""
         before, now = self._before, process_memory(self._pid, self._proc)
         if now.high_water is None:
-            return HostPeak(None, None, "no VmHWM in /proc: the process is gone, or /proc hides it")
+            return HostPeak(None, None, "no VmHWM in /proc: the process is gone, or /proc hides it", before, now)
         if self.fallback is None or now.high_water > (before.high_water or 0):
-            return HostPeak(now.high_water, "exact", self.fallback)
+            return HostPeak(now.high_water, "exact", self.fallback, before, now)
         ends = [size for size in (before.rss, now.rss) if size is not None]
-        return HostPeak(max(ends, default=None), "lower", self.fallback)
+        return HostPeak(max(ends, default=None), "lower", self.fallback, before, now)
 
 
 # -- limits of the machine and the container ------------------------------------------------------------------------
@@ -184,6 +189,17 @@ def memory_available(proc: Path = PROC) -> int | None:
 def memory_total(proc: Path = PROC) -> int | None:
     """Bytes of memory of the whole machine (MemTotal), which a container's limit may be far below."""
     return _fields(proc / "meminfo").get("MemTotal")
+
+
+def memory_limit(proc: Path = PROC) -> tuple[int | None, str]:
+    """(bytes that may be used here, what sets that limit): the container's limit, else the machine's memory.
+
+    All processes of the container share it, page cache included.
+    """
+    limit, total = cgroup_memory(proc=proc).limit, memory_total(proc)
+    if limit is not None and (total is None or limit < total):
+        return limit, "cgroup limit"
+    return total, "the machine's memory, no cgroup limit below it" if total is not None else "/proc hides it"
 
 
 # -- identity of processes ------------------------------------------------------------------------------------------

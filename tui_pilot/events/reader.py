@@ -18,12 +18,13 @@ _WHOLE = ("rank", "attempt", "update", "pid")
 _TEXT = ("at", "phase", "stage", "verdict", "text", "started")
 _OBJECT = ("inputs", "thresholds", "parts", "metrics", "changed")
 _OBJECTS = ("reasons", "memory", "gpus", "removed")
+_BYTES = ("allocated", "reserved")
 _NEEDS_NUMBER = ("rank", "attempt", "update")  # where they are given, they are never null
 
 
 def well_shaped(event: Event) -> bool:
     """Whether the fields that readers count on have their types; fields nobody knows may be anything."""
-    for key in _WHOLE:
+    for key in (*_WHOLE, *_BYTES):
         value = event.get(key)
         if value is None and key in event and key in _NEEDS_NUMBER:
             return False

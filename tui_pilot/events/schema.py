@@ -44,6 +44,7 @@ RANK_STARTED: Final = "rank_started"  # stage, attempt, rank, world, pid, pid_st
 PHASE_STARTED: Final = "phase_started"  # phase, attempt, stage, inputs
 PROGRESS: Final = "progress"  # phase, attempt, done, total, unit, text
 PART: Final = "part"  # phase, attempt, part, duration_s: one timed part of a phase is over
+LIVE: Final = "live"  # phase, attempt, rank, allocated, reserved: bytes, the highest since the line before
 PHASE_ENDED: Final = "phase_ended"  # phase, attempt, verdict, reasons, inputs, thresholds, duration_s, parts, memory
 UPDATE: Final = "update"  # stage, phase, update, loss, lr, tokens, rows, seconds
 VALIDATION: Final = "validation"  # update, metrics

@@ -16,10 +16,12 @@ from typing import Any
 import torch
 
 from tui_pilot.devices import host
+from tui_pilot.observe import host_memory
 from tui_pilot.observe.native import Counter, DispatchCounter, open_native
 
 POLL_SECONDS = 0.001
 NO_ACCELERATOR = "no accelerator"
+AMD = "AMD: torch's own numbers only; NVML is NVIDIA's, and AMD's library is not asked"
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Meter:
         self.device = device
         self.rank = rank
         self.cuda = device.type == "cuda"
+        self.amd = self.cuda and getattr(torch.version, "hip", None) is not None
         self.counter: Counter | None = None
         self.counter_note = "torch.cuda.memory_stats"
         self.uuid: str | None = None
@@ -51,6 +54,7 @@ class Meter:
                 self._mode = DispatchCounter()
                 self.counter = self._mode
         self._poll = _Poll(self.counter) if self.counter is not None else None
+        self._peaks = (0, 0)
 
     @contextmanager
     def window(self) -> Iterator[Window]:
@@ -78,7 +82,7 @@ class Meter:
 
     def _before(self) -> dict[str, Any]:
         self._synchronize()
-        before: dict[str, Any] = {"host": host.PeakWatch()}
+        before: dict[str, Any] = {"host": host.PeakWatch(), "pinned": host_memory.pinned_begins(self.cuda)}
         if self.cuda:
             stats = torch.cuda.memory_stats(self.device)
             before |= {
@@ -112,15 +116,7 @@ class Meter:
             }
             for key in ("reserved_peak", "device_used_peak", "outside_torch", "process_peak"):
                 known[key] = {"kind": "unchecked", "why": NO_ACCELERATOR}
-        resident: host.HostPeak = before["host"].read()
-        row["host_peak"] = resident.peak
-        known["host_peak"] = (
-            {"kind": "unchecked", "why": resident.why}
-            if resident.bound is None
-            else {"kind": "exact", "source": "VmHWM"}
-            if resident.bound == "exact"
-            else {"kind": "sampled", "readings": 2, "bound": "lower", "why": resident.why}
-        )
+        host_memory.fill(row, known, before["host"].read(), before["pinned"])
         row["known"] = known
         return row
 
@@ -159,15 +155,42 @@ class Meter:
             if edges
             else {"kind": "unchecked", "why": "the device's used bytes were below torch's own"}
         )
-        known["device_used_peak"] = {"kind": "unchecked", "why": "read by the supervisor through NVML"}
-        known["process_peak"] = {"kind": "unchecked", "why": "NVML accounting is off"}
+        driver = "hipMemGetInfo" if self.amd else "cudaMemGetInfo"
+        # What the driver gives programs at most: it stands where NVML, which knows the reserve, says nothing.
+        row["device_usable"] = self._device_bytes()[1]
+        known["device_usable"] = {"kind": "exact", "source": driver}
+        why = AMD if self.amd else "read by the supervisor through NVML"
+        known["device_used_peak"] = {"kind": "unchecked", "why": why}
+        known["process_peak"] = {"kind": "unchecked", "why": AMD if self.amd else "NVML accounting is off"}
 
     def _device_used(self) -> int | None:
+        free, total = self._device_bytes()
+        return None if free is None or total is None else total - free
+
+    def _device_bytes(self) -> tuple[int | None, int | None]:
+        """(free, total) as the driver tells this process; a context exists here anyway."""
         try:
-            free, total = torch.cuda.mem_get_info(self.device)
+            return torch.cuda.mem_get_info(self.device)
         except RuntimeError:
-            return None
-        return total - free
+            return None, None
+
+    def highest(self) -> tuple[int | None, int | None]:
+        """Allocated and reserved, the highest since this was last asked as far as the counters know it.
+
+        For one thread beside the training one. On CUDA the allocator's peak is that highest where it moved since the
+        last look (a new window starts it again); on a CPU what the poll saw.
+        """
+        if not self.cuda:
+            return (self._poll.highest() if self._poll is not None else None), None
+        stats = torch.cuda.memory_stats(self.device)
+        names = ("allocated_bytes.all", "reserved_bytes.all")
+        peaks = tuple(int(stats.get(f"{name}.peak", 0)) for name in names)
+        now = tuple(int(stats.get(f"{name}.current", 0)) for name in names)
+        allocated, reserved = (
+            peak if peak != last else current for peak, last, current in zip(peaks, self._peaks, now, strict=True)
+        )
+        self._peaks = (peaks[0], peaks[1])
+        return allocated, reserved
 
     def now(self) -> tuple[int | None, int | None]:
         """Allocated and reserved bytes at this moment; None where there is no such counter."""
@@ -194,7 +217,7 @@ def empty_row(rank: int, device: torch.device, uuid: str | None) -> dict[str, An
         "device_total",
         "outside_torch",
         "reachable",
-        "host_peak",
+        *host_memory.KEYS,
         "process_peak",
     )
     return {"rank": rank, "device": str(device), "uuid": uuid, **dict.fromkeys(keys), "known": {}}
@@ -247,6 +270,7 @@ class _Poll:
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self._peak = 0
+        self._since = 0
         self._readings = 0
         self._open = threading.Event()
         threading.Thread(target=self._run, name="memory-poll", daemon=True).start()
@@ -256,6 +280,12 @@ class _Poll:
         self._peak, self._readings = now, 1
         self._open.set()
         return now
+
+    def highest(self) -> int:
+        """The highest since this was last asked; between windows, where nothing polls, what is held now."""
+        now = self._counter.read()
+        highest, self._since = max(self._since, now), now
+        return highest
 
     def stop(self) -> tuple[int, int, int]:
         self._open.clear()
@@ -267,5 +297,6 @@ class _Poll:
             self._open.wait()
             now = self._counter.read()
             self._peak = max(self._peak, now)
+            self._since = max(self._since, now)
             self._readings += 1
             time.sleep(POLL_SECONDS)

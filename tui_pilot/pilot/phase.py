@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import time
 import traceback
@@ -17,22 +16,30 @@ import torch
 from tui_pilot.errors import PilotError
 from tui_pilot.events import schema
 from tui_pilot.events.writer import utc_now
-from tui_pilot.gates import judge, ways_out
+from tui_pilot.gates import judge
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.crash_words import translated
 from tui_pilot.gates.verdict import Reason, Verdict
+from tui_pilot.observe import host_memory
+from tui_pilot.observe.live import HZ, Held, Live, Look
 from tui_pilot.observe.memory import Window, joined
+from tui_pilot.pilot import out_of_memory
 from tui_pilot.pilot.context import Context
-from tui_pilot.text import size
+from tui_pilot.pilot.out_of_memory import is_out_of_memory
 
-_OOM_TEXT = re.compile(
-    r"out of memory|(?:can't|cannot|failed to) allocate|not enough memory|DefaultCPUAllocator|_ALLOC_FAILED",
-    re.IGNORECASE,
-)
 _LOST_TEXT = re.compile(r"gloo/transport|Connection (?:closed|reset) by peer|remote process exited", re.IGNORECASE)
 _LOST_KINDS = ("DistBackendError", "DistNetworkError", "DistStoreError")
 PATIENCE_S = 20.0
-_ASKED = re.compile(r"(?:Tried to allocate|tried to allocate)\s+([\d.]+)\s*(bytes|[KMGT]i?B)?", re.IGNORECASE)
+PART_KEYS = (
+    "allocated_before",
+    "allocated_peak",
+    "allocated_after",
+    "reserved_before",
+    "reserved_peak",
+    "reserved_after",
+    "active_peak",
+    "host_peak",
+)
 
 
 class PhaseBroken(Exception):
@@ -53,6 +60,8 @@ class Phase:
     started: str = field(default_factory=utc_now)
     reachable: int | None = None
     verdict: Verdict | None = None
+    held: Held | None = None
+    """What the live thread saw of this phase on the host, once it is over."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further keys of the row, beside those that every row has: ``quality`` of a variant."""
 
@@ -89,6 +98,8 @@ class Phase:
         meter = self.context.meter
         row = joined(self.windows, self.context.rank, meter.device, meter.uuid)
         row["reachable"] = self.reachable
+        if self.held is not None and self.windows:
+            host_memory.with_samples(row, self.held.highest, self.held.readings, HZ)
         if self.reachable is not None:
             row["known"]["reachable"] = {"kind": "exact", "source": "parameters, gradients, buffers, optimizer state"}
             after = row.get("allocated_after")
@@ -117,8 +128,10 @@ def phase(context: Context, name: str, inputs: dict[str, Any] | None = None) -> 
         rank=context.rank,
         inputs=current.inputs,
     )
+    out_of_memory.watch(context)
     try:
-        yield current
+        with _watched(current):
+            yield current
     except PhaseBroken:
         raise
     except KeyboardInterrupt:
@@ -135,6 +148,22 @@ def phase(context: Context, name: str, inputs: dict[str, Any] | None = None) -> 
     verdict = current.verdict or judge.judge(name, current.seen, context.plan)
     current.verdict = verdict
     _write(current, verdict)
+
+
+@contextmanager
+def _watched(current: Phase) -> Iterator[None]:
+    """Say what this rank holds while the phase runs."""
+    context = current.context
+
+    def say(phase: str, look: Look) -> None:
+        context.emit(schema.LIVE, phase=phase, rank=context.rank, allocated=look.allocated, reserved=look.reserved)
+
+    live: Live = context.once("live", lambda: Live(context.meter.highest, say))
+    live.begin(current.name)
+    try:
+        yield
+    finally:
+        current.held = live.end()
 
 
 def skip(context: Context, name: str, verdict: str = "skipped", why: Reason | None = None) -> None:
@@ -158,11 +187,12 @@ def _write(current: Phase, verdict: Verdict, alone: bool = False) -> None:
     if alone and context.world > 1:
         meter = context.meter
         memory = [joined(current.windows, context.rank, meter.device, meter.uuid)]
+        parts = _parts(current)
     else:
         memory = current.memory()
+        parts = over_ranks(context.gather(_parts(current)))
         if not context.main:
             return
-    parts = {name: _part(current, windows) for name, windows in current.parts.items()}
     context.writer.emit(
         schema.PHASE_ENDED,
         sync=True,
@@ -182,20 +212,41 @@ def _write(current: Phase, verdict: Verdict, alone: bool = False) -> None:
     )
 
 
-def _part(current: Phase, windows: list[Window]) -> dict[str, Any]:
-    """One part over all its windows: seconds of all, how many, and its memory."""
+def _parts(current: Phase) -> dict[str, dict[str, Any]]:
+    """This rank's parts, each over all its windows: seconds of all, how many, and its memory."""
     meter = current.context.meter
-    row = joined(windows, current.context.rank, meter.device, meter.uuid)
-    keys = ("allocated_before", "allocated_peak", "allocated_after", "reserved_peak", "active_peak", "host_peak")
-    seconds = sum(window.duration_s for window in windows)
-    return {"duration_s": round(seconds, 6), "times": len(windows), **{key: row.get(key) for key in keys}}
+    found = {}
+    for name, windows in current.parts.items():
+        row = joined(windows, current.context.rank, meter.device, meter.uuid)
+        seconds = sum(window.duration_s for window in windows)
+        found[name] = {
+            "duration_s": round(seconds, 6),
+            "times": len(windows),
+            **{key: row.get(key) for key in PART_KEYS},
+        }
+    return found
+
+
+def over_ranks(every: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Parts as rank 0 timed them with the highest memory of all ranks, and each rank's own peaks beside."""
+    parts = {name: dict(part) for rank in reversed(every) for name, part in rank.items()}
+    if len(every) == 1:
+        return parts
+    for name, part in parts.items():
+        own = [rank.get(name, {}) for rank in every]
+        for key in (each for each in PART_KEYS if each.endswith("_peak")):
+            part[key] = max((one[key] for one in own if one.get(key) is not None), default=None)
+        peaks = ("allocated_peak", "reserved_peak", "host_peak")
+        part["ranks"] = [{"rank": n, **{key: one.get(key) for key in peaks}} for n, one in enumerate(own)]
+    return parts
 
 
 def describe(current: Phase, error: BaseException) -> Reason:
     """The reason of a phase that raised: out of memory as a result, everything else with the person's frame first."""
-    if is_out_of_memory(error):
-        return _out_of_memory(current, error)
     context = current.context
+    if is_out_of_memory(error):
+        _keep_traceback(current, error)
+        return out_of_memory.describe(context, current.name, current.at, error)
     place = _person_frame(error, context.folder)
     file = _keep_traceback(current, error)
     where: dict[str, Any] = {"file": place[0], "line": place[1]} if place else {}
@@ -229,58 +280,6 @@ def leave_the_word(error: BaseException) -> None:
     """Wait for torchrun to end this rank, so that the cause is named and not its echo; return if nobody does."""
     traceback.print_exception(error)
     time.sleep(PATIENCE_S)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """``torch.OutOfMemoryError``, CUDA's own text, the CPU allocator's plain RuntimeError, or what came of one."""
-    kinds: tuple[type[BaseException], ...] = (MemoryError,)
-    out_of_memory = getattr(torch, "OutOfMemoryError", None)
-    if out_of_memory is not None:
-        kinds = (*kinds, out_of_memory)
-    for cause in causes(error):
-        if isinstance(cause, kinds) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM):
-            return True
-        if isinstance(cause, RuntimeError) and _OOM_TEXT.search(str(cause)):
-            return True
-    return False
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from, outermost first."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        cause = cause.__cause__
-
-
-def asked_bytes(text: str) -> int | None:
-    """How many bytes an out-of-memory message says were asked for."""
-    found = _ASKED.search(text)
-    if not found:
-        return None
-    unit = (found[2] or "bytes").upper().replace("I", "")
-    return int(float(found[1]) * {"BYTES": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}.get(unit, 1))
-
-
-def _out_of_memory(current: Phase, error: BaseException) -> Reason:
-    context = current.context
-    asked = asked_bytes("\n".join(str(cause) for cause in causes(error)))
-    allocated, reserved = context.meter.now()
-    at = current.at
-    where: dict[str, Any] = {"rank": context.rank, "device": str(context.device)}
-    where |= {key: at[key] for key in ("rows", "shape", "dtype", "part") if key in at}
-    where |= {"asked_bytes": asked, "allocated_bytes": allocated, "reserved_bytes": reserved}
-    rows = at.get("rows") or []
-    listed = ", ".join(str(row) for row in rows[:4]) + (f", {len(rows) - 4} more" if len(rows) > 4 else "")
-    sentence = f"Out of memory in {current.name}" + (f", {at['part']}" if at.get("part") else "")
-    sentence += f" on {context.device}: asked {size(asked, 'an unknown amount')}, {size(allocated)} were allocated"
-    if rows:
-        sentence += f"; row{'s' if len(rows) > 1 else ''} {listed}, {at.get('shape')} {at.get('dtype', '')}".rstrip()
-    _keep_traceback(current, error)
-    ways = ways_out.ways_out(context.plan, current.name, bool(rows))
-    return reason("oom", sentence + ".", where | {"variants": ways}, advice=ways_out.sentence(ways))
 
 
 def _person_frame(error: BaseException, folder: Path) -> tuple[str, int, str] | None:

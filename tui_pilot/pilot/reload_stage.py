@@ -18,7 +18,8 @@ from tui_pilot.observe.memory import reachable_bytes
 from tui_pilot.observe.tensor_files import unsafe_files
 from tui_pilot.pilot import came_back, checkpoint, control
 from tui_pilot.pilot.context import Context
-from tui_pilot.pilot.phase import Phase, PhaseBroken, is_out_of_memory, phase, skip
+from tui_pilot.pilot.out_of_memory import is_out_of_memory
+from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
 from tui_pilot.tasks.base import defines
 
 _MISSING = re.compile(r"Missing key\(s\) in state_dict: (.*?)(?:\n|$)")

@@ -23,7 +23,8 @@ from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context, absolute_paths
 from tui_pilot.pilot.lengths import shortest_supervised
 from tui_pilot.pilot.loop import Loop, build_loop, trainable
-from tui_pilot.pilot.phase import Phase, is_out_of_memory
+from tui_pilot.pilot.out_of_memory import is_out_of_memory
+from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rows import Microbatch, chunks
 from tui_pilot.pilot.scaler_check import SMALL, at_scale
 from tui_pilot.plan.model import Plan, from_json

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tui_pilot.events import schema
-from tui_pilot.store.state import Event, Row, RunState, Stage
+from tui_pilot.store.state import Event, Live, Row, RunState, Stage
 
 KEPT_FEED = 500
 
@@ -101,7 +101,9 @@ def _stage_started(state: RunState, event: Event) -> RunState:
 
 
 def _stage_ended(state: RunState, event: Event) -> RunState:
-    return replace(state, stage=None) if state.stage and state.stage.name == event.get("stage") else state
+    if state.stage is None or state.stage.name != event.get("stage"):
+        return state
+    return replace(state, stage=None, live={})
 
 
 def _rank_started(state: RunState, event: Event) -> RunState:
@@ -120,7 +122,7 @@ def _phase_started(state: RunState, event: Event) -> RunState:
     if row.verdict not in (None, "running") and row.attempt and attempt > row.attempt:
         attempts = (*attempts, _attempt(row))
     return _with_row(
-        state,
+        replace(state, live={}),
         row.phase,
         verdict="running",
         reasons=(),
@@ -167,7 +169,7 @@ def _phase_ended(state: RunState, event: Event) -> RunState:
         reasons = (*row.reasons, *(event.get("reasons") or ()))
         return _with_row(state, row.phase, reasons=reasons, memory=tuple(joined), ended=event.get("at"))
     return _with_row(
-        state,
+        replace(state, live={} if row.running else state.live),
         row.phase,
         verdict=event.get("verdict"),
         reasons=tuple(event.get("reasons") or ()),
@@ -189,6 +191,26 @@ def _another_rank_failed_too(row: Row, event: Event) -> bool:
     rank, said = event.get("rank"), [one.get("rank") for one in row.memory]
     same = row.verdict == event.get("verdict") == "fail" and event.get("attempt", row.attempt) == row.attempt
     return same and rank is not None and bool(said) and rank not in said
+
+
+def _live(state: RunState, event: Event) -> RunState:
+    """What a rank holds now. A line that comes after its phase ended says nothing any more."""
+    phase = event.get("phase")
+    row = state.row(phase) if phase in schema.PHASES else None
+    if row is None or not row.running or event.get("attempt", row.attempt) != row.attempt:
+        return state
+    rank, old = int(event.get("rank") or 0), state.live.get(int(event.get("rank") or 0))
+    if old is None or old.phase != row.phase:
+        old = Live(row.phase)
+    allocated, reserved = event.get("allocated"), event.get("reserved")
+    new = Live(
+        row.phase, allocated, reserved, _most(old.allocated_highest, allocated), _most(old.reserved_highest, reserved)
+    )
+    return replace(state, live={**state.live, rank: new})
+
+
+def _most(*values: int | None) -> int | None:
+    return max((value for value in values if isinstance(value, int)), default=None)
 
 
 def _progress(state: RunState, event: Event) -> RunState:
@@ -279,6 +301,7 @@ _HANDLERS = {
     schema.RANK_STARTED: _rank_started,
     schema.PHASE_STARTED: _phase_started,
     schema.PHASE_ENDED: _phase_ended,
+    schema.LIVE: _live,
     schema.PROGRESS: _progress,
     schema.PART: _part,
     schema.DEVICE_PEAKS: _device_peaks,

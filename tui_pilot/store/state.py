@@ -45,6 +45,20 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Live:
+    """What one rank holds in a running phase, bytes: as it last said, and the highest it said since the phase began.
+
+    Not exact: between two looks, a tenth of a second apart, there may have been more. The phase's own row will say.
+    """
+
+    phase: str
+    allocated: int | None = None
+    reserved: int | None = None
+    allocated_highest: int | None = None
+    reserved_highest: int | None = None
+
+
+@dataclass(frozen=True)
 class Stage:
     """The stage that runs now."""
 
@@ -80,6 +94,7 @@ class RunState:
     stage: Stage | None = None
     rows: tuple[Row, ...] = tuple(Row(phase) for phase in schema.PHASES)
     ranks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    live: Mapping[int, Live] = field(default_factory=dict)  # of the phase that runs, by rank
     loss: tuple[tuple[int, float | str], ...] = ()
     lr: tuple[tuple[int, float | str], ...] = ()
     validation: tuple[tuple[int, Mapping[str, Any]], ...] = ()
