@@ -68,7 +68,7 @@ class Phase:
     @contextmanager
     def measure(self, part: str | None = None) -> Iterator[Window]:
         """A measured window of this phase; with ``part`` it is also a row of its own in ``parts``."""
-        with self.context.meter.window() as window:
+        with self.context.meter.window(self.parts.get(part or "", [])) as window:
             self.windows.append(window)
             if part is not None:
                 self.parts.setdefault(part, []).append(window)
