@@ -116,6 +116,8 @@ def open_context(run: Path, stage: str, attempt: int) -> Context:
         pid_start=process_start(os.getpid()),
         device=str(device),
         uuid=meter.uuid,
+        device_name=torch.cuda.get_device_name(device) if meter.cuda else None,
+        amd=meter.amd,
         torch=torch.__version__,
         python=sys.executable,
         threads=torch.get_num_threads(),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tui_pilot.events import schema
+from tui_pilot.store.memory import with_devices
 from tui_pilot.store.state import Event, Live, Row, RunState, Stage
 
 KEPT_FEED = 500
@@ -180,7 +181,7 @@ def _phase_ended(state: RunState, event: Event) -> RunState:
         ended=event.get("at"),
         duration_s=event.get("duration_s"),
         parts=event.get("parts") or row.parts,
-        memory=tuple(event.get("memory") or ()),
+        memory=tuple(with_devices(event.get("memory") or (), row.devices)),
         progress=None,
         extra={key: event[key] for key in ("quality", "trace") if key in event},
     )
@@ -234,7 +235,8 @@ def _device_peaks(state: RunState, event: Event) -> RunState:
     row = state.row(event["phase"])
     if event.get("attempt", row.attempt) != row.attempt:
         return state
-    return _with_row(state, row.phase, devices=tuple(event.get("gpus") or ()))
+    gpus = tuple(event.get("gpus") or ())
+    return _with_row(state, row.phase, devices=gpus, memory=tuple(with_devices(row.memory, gpus)))
 
 
 def _update(state: RunState, event: Event) -> RunState:

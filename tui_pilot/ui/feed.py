@@ -21,6 +21,7 @@ from tui_pilot.store.view import as_seen
 from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.gpu_readings import NvmlWatch, SampleTail, stale, with_history
 from tui_pilot.ui.host_readings import HostWatch
+from tui_pilot.ui.live_readings import LivePeaks, gpus_of, is_amd, with_ranks
 from tui_pilot.ui.snapshot import GpuView, Snapshot
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ POLL_LIVE_S, POLL_IDLE_S = 0.05, 0.5
 PUBLISH_S = 0.5
 CHECK_S = 1.0
 START_GRACE_S = 15.0
+AMD = "AMD: torch's own numbers only, NVML is NVIDIA's"
 
 
 class Feed:
@@ -118,6 +120,8 @@ class Feed:
         self._samples = SampleTail(folder.samples) if folder is not None else None
         self._state = RunState()
         self._host = HostWatch()
+        self._peaks = LivePeaks()
+        self._phase: tuple[str, int] | None = None
         self._live = self._lost = self._holds_keys = False
         self._keys_pid: int | None = None
         self._run_plan: LoadedPlan | None = None
@@ -142,10 +146,12 @@ class Feed:
         events = self._reader.poll() if self._reader is not None else []
         if events:
             self._state = fold(events, self._state)
+            self._peaks.take(events)
         if checked:
             self._judge_life(now)
             if self._samples is not None:
                 self._samples.poll()
+                self._begin_phase(self._samples)
             self._nvml.want(not self._live)
             if self._live:
                 self._host.poll(self._state)
@@ -179,6 +185,13 @@ class Feed:
         unfinished = self._state.state == "running" or (self._state.state == "new" and self._folder is not None)
         self._lost = unfinished and not self._live and not waiting
 
+    def _begin_phase(self, samples: SampleTail) -> None:
+        row = self._state.running_row
+        phase = (row.phase, row.attempt) if row is not None else None
+        if phase != self._phase:
+            self._phase = phase
+            samples.phase_began()
+
     def _maybe_publish(self, now: float) -> None:
         edges = (
             self._folder,
@@ -197,7 +210,8 @@ class Feed:
 
     def _publish(self, now: float) -> None:
         self._published = now
-        views = self._views()
+        ranks = self._peaks.views_and_reset(self._state) if self._live else ()
+        views = with_ranks(self._views(), ranks)
         reader = self._reader
         snapshot = Snapshot(
             state=as_seen(self._state, False) if self._lost else self._state,
@@ -210,7 +224,8 @@ class Feed:
             now_mono=self._clock.mono(),
             now=self._clock.wall(),
             gpus=views,
-            gpus_why=self._nvml.why,
+            gpus_why=AMD if is_amd(self._state) else self._nvml.why,
+            ranks=ranks,
             host_peak=self._host.peak if self._live else None,
             broken_lines=reader.broken if reader is not None else 0,
             unknown_kinds=reader.unknown if reader is not None else 0,
@@ -229,7 +244,8 @@ class Feed:
         read = self._nvml.views
         if not self._live:
             sampled = tuple(stale(view) for view in sampled)
-        return with_history(sampled if self._live and sampled else read or sampled, self._state)
+        views = sampled if self._live and sampled else read or sampled
+        return with_history(views or (gpus_of(self._state) if self._live else ()), self._state)
 
     def _release(self) -> None:
         if self._holds_keys and self._folder is not None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tui_pilot.store.memory import bare
 from tui_pilot.store.state import RunState
 from tui_pilot.ui.snapshot import GpuView
 
@@ -45,6 +46,10 @@ class SampleTail:
         views = tuple(sorted(self.views.values(), key=lambda view: view.index))
         self.views = {key: replace(view, peak=view.used) for key, view in self.views.items()}
         return views
+
+    def phase_began(self) -> None:
+        """Another phase runs: its own peak starts at the newest reading."""
+        self.views = {key: replace(view, phase_peak=view.used) for key, view in self.views.items()}
 
     def _new_lines(self, path: Path) -> list[bytes]:
         offset = self._offset.get(path)
@@ -95,16 +100,20 @@ class SampleTail:
             return
         old = old or GpuView(key, len(self.views))
         used = value.get("used")
-        peak = max((each for each in (old.peak, used) if isinstance(each, int)), default=None)
         self.views[key] = replace(
             old,
             used=used,
-            peak=peak,
+            peak=_higher(old.peak, used),
+            phase_peak=_higher(old.phase_peak, used),
             utilization=value.get("util"),
             temperature=value.get("temperature"),
             power_w=value.get("power_w"),
             error=value.get("error"),
         )
+
+
+def _higher(*values: Any) -> int | None:
+    return max((value for value in values if isinstance(value, int)), default=None)
 
 
 class NvmlWatch:
@@ -177,21 +186,21 @@ class NvmlWatch:
 
 def stale(view: GpuView) -> GpuView:
     """The GPU without its readings of the moment: they are of a run that is over."""
-    return replace(view, used=None, peak=None, utilization=None, temperature=None, power_w=None)
+    return replace(view, used=None, peak=None, phase_peak=None, utilization=None, temperature=None, power_w=None)
 
 
 def with_history(views: Iterable[GpuView], state: RunState) -> tuple[GpuView, ...]:
-    """The views with the highest used memory of the whole run, and torch's counters of the part that runs now."""
-    highest: dict[str, int] = {}
+    """The views with the highest used memory of the whole run."""
+    highest: dict[str | None, int] = {}
     for row in state.rows:
         for item, counter in [(each, "used_peak") for each in row.devices] + [
             (each, "device_used_peak") for each in row.memory
         ]:
-            key, value = str(item.get("uuid")), item.get(counter)
+            key, value = bare(item.get("uuid")), item.get(counter)
             if isinstance(value, int):
                 highest[key] = max(highest.get(key, 0), value)
     out = []
     for view in views:
-        seen = [value for value in (highest.get(view.key), view.peak) if value is not None]
+        seen = [value for value in (highest.get(bare(view.key)), view.peak) if value is not None]
         out.append(replace(view, run_peak=max(seen, default=None)))
     return tuple(out)

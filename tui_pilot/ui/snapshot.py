@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class GpuView:
     """One GPU as a bar shows it. Bytes, percent, degrees Celsius, watts; None is unknown, never 0.
 
-    ``used`` is the newest reading, ``peak`` the highest since the last snapshot, ``run_peak`` the highest of the run.
-    ``allocated`` and ``reserved`` are torch's own counters of the newest phase that reported them.
+    ``used`` is the newest reading, ``peak`` the highest since the last snapshot, ``phase_peak`` since the running phase
+    began, ``run_peak`` the highest of the run. ``allocated`` and ``reserved`` are torch's own counters: of the phase
+    that is shown once it ended, while it runs the highest since the last snapshot.
     """
 
     key: str
@@ -31,6 +32,7 @@ class GpuView:
     total: int | None = None
     used: int | None = None
     peak: int | None = None
+    phase_peak: int | None = None
     run_peak: int | None = None
     allocated: int | None = None
     reserved: int | None = None
@@ -38,6 +40,19 @@ class GpuView:
     temperature: int | None = None
     power_w: float | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One rank inside a running phase. Bytes: the highest since the last snapshot, and since the phase began."""
+
+    rank: int
+    device: str
+    uuid: str | None
+    allocated: int | None
+    reserved: int | None
+    allocated_highest: int | None
+    reserved_highest: int | None
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,7 @@ class Snapshot:
     gpus_why: str | None = None
     gpus_frozen: str | None = None
     host_peak: int | None = None
+    ranks: tuple[RankView, ...] = ()
     broken_lines: int = 0
     unknown_kinds: int = 0
     problem: str | None = None

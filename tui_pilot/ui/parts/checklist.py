@@ -40,7 +40,7 @@ def columns(snapshot: Snapshot, compact: bool, reason: int) -> Columns:
     else:
         wanted = ["allocated_peak", "host_peak"]
         names = {"allocated_peak": "alloc", "host_peak": "host"}
-    unit = units.unit_for(units.peak(row, counter) for row in rows for counter in wanted)
+    unit = units.unit_for(_memory(row, counter, snapshot) for row in rows for counter in wanted)
     heads = []
     for counter in wanted:
         floor = "≥" if counter != "device_used_peak" and units.is_sampled(rows, counter) else ""
@@ -71,7 +71,7 @@ def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Li
     time_text = duration(seconds, "") if not quiet else ""
     blank = "" if quiet or row.running else "–"
     figures = "".join(
-        f"{table.unit.show(units.peak(row, counter), blank):>{cell}}"
+        f"{table.unit.show(_memory(row, counter, snapshot), blank):>{cell}}"
         for (_, counter), cell in zip(table.memory, table.cells, strict=True)
     )
     main = "dim" if quiet else "text"
@@ -87,6 +87,11 @@ def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Li
         (reason, "dim" if row.verdict == "pass" else main),
     )
     return paint.chosen(spans) if selected else spans
+
+
+def _memory(row: Row, counter: str, snapshot: Snapshot) -> int | None:
+    """The phase's peak; while it runs the highest so far."""
+    return units.so_far(snapshot, row, counter) if row.running and snapshot.live else units.peak(row, counter)
 
 
 def ahead_head(width: int) -> Line:

@@ -33,18 +33,12 @@ def levels(snapshot: Snapshot, row: Row) -> list[Level]:
     """The counters that anything is known of."""
     out = []
     for counter, name in COUNTERS:
-        here = _so_far(snapshot, row, counter) if row.running else units.peak(row, counter)
+        here = units.so_far(snapshot, row, counter) if row.running else units.peak(row, counter)
         peaks = [(units.peak(each, counter) or 0, each.phase) for each in snapshot.state.rows]
         highest, phase = max([*peaks, (here or 0, row.phase)], key=lambda item: item[0])
         if highest:
             out.append(Level(name, here, highest, phase, units.unit_for([highest])))
     return out
-
-
-def _so_far(snapshot: Snapshot, row: Row, counter: str) -> int | None:
-    """What the ended parts said and, for the process, what the kernel says of it now."""
-    found = [units.so_far(row, counter), snapshot.host_peak if counter == "host_peak" else None]
-    return max((value for value in found if value is not None), default=None)
 
 
 def legend(row: Row) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 from rich.cells import cell_len
 
 from tui_pilot.store.state import Row
-from tui_pilot.text import duration
+from tui_pilot.text import duration, size
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, facts, units
+from tui_pilot.ui.parts import checklist, facts, oom, units
 from tui_pilot.ui.parts.phases import ABOUT
 from tui_pilot.ui.snapshot import Snapshot
 
@@ -122,7 +122,8 @@ def _reason(reason: Mapping[str, Any], snapshot: Snapshot, width: int) -> list[L
     where = where_text(reason.get("where"), snapshot)
     if where:
         lines += [((f"  {text}", "text"),) for text in paint.wrap(where, max(10, width - 2))]
-    if reason.get("advice"):
+    lines += [(("  ", "text"), *each) for each in oom.lines(reason.get("where"), max(10, width - 2))]
+    if reason.get("advice") and not oom.has_ways(reason.get("where")):
         advice = paint.wrap(str(reason["advice"]), max(10, width - 4))
         lines += [
             ((("  → " if n == 0 else "    ") + text, "head" if n == 0 else "text"),) for n, text in enumerate(advice)
@@ -136,17 +137,22 @@ def where_text(where: Any, snapshot: Snapshot | None = None) -> str:
         return ""
     said = []
     for key, value in where.items():
-        if value is None or key.endswith("_count") or value == []:
+        if value is None or key.endswith("_count") or value == [] or key in oom.OWN_KEYS:
             continue
         if isinstance(value, (list, tuple)):
             count = where.get(f"{key}_count", len(value))
             shown = ", ".join(str(item) for item in value[:4])
             more = count - min(4, len(value)) if isinstance(count, int) else 0
             said.append(f"{key} {shown}" + (f", {more:,} more" if more > 0 else ""))
+        elif key.endswith("_bytes") and isinstance(value, int):
+            said.append(f"{key.removesuffix('_bytes').replace('_', ' ')} {size(value)}")
         elif key == "file":
             said.append(f"file {_short_path(str(value), snapshot)}")
         else:
             said.append(f"{key} {value}")
+    if isinstance(where.get("snapshot"), str):
+        kept = where["snapshot"]
+        said.append(f"allocator snapshot {kept}")
     return "; ".join(said)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tui_pilot.store.memory import bare
 from tui_pilot.store.state import Row
 from tui_pilot.text import GIB
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line, Span
+from tui_pilot.ui.parts import units
 from tui_pilot.ui.snapshot import GpuView, Snapshot
 
 LEGEND = "▆ allocated  ▄ reserved  ▂ outside torch  ┃ highest of the run"
@@ -26,6 +28,25 @@ class Scene:
     gpus: tuple[GpuView, ...]
     title: str
     frozen: bool
+
+
+def why_none(snapshot: Snapshot, short: bool = False) -> str:
+    """Why no bar stands here: no accelerator at all, or none that this phase was measured on."""
+    if snapshot.gpus_why:
+        return snapshot.gpus_why
+    rows = snapshot.state.rows
+    if units.on_gpu(rows):
+        return "this phase was measured on no GPU"
+    return NO_ACCELERATOR_SHORT if short else NO_ACCELERATOR
+
+
+def note(shown: Scene, snapshot: Snapshot) -> str:
+    """What the bars lack, for the rule above them; empty where all three counters are there."""
+    if snapshot.gpus_why and all(each.used is None for each in shown.gpus):
+        return snapshot.gpus_why
+    if shown.frozen or not snapshot.live or any(each.allocated is not None for each in shown.gpus):
+        return ""
+    return "torch's counters come at the phase's end"
 
 
 def scene(snapshot: Snapshot, row: Row) -> Scene:
@@ -52,7 +73,8 @@ def _of_row(gpu: GpuView, row: Row) -> GpuView:
 
 
 def _find(items: Sequence[Any], gpu: GpuView) -> dict[str, Any]:
-    return next((dict(item) for item in items if item.get("uuid") == gpu.key), {})
+    key = bare(gpu.key)
+    return next((dict(item) for item in items if key is not None and bare(item.get("uuid")) == key), {})
 
 
 def _views_of(row: Row) -> tuple[GpuView, ...]:

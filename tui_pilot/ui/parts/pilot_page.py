@@ -9,7 +9,7 @@ from tui_pilot.text import loss as loss_text
 from tui_pilot.text import rate
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, cpu, curve, detail, gpu, happenings, plan_lines
+from tui_pilot.ui.parts import checklist, cpu, curve, detail, gpu, happenings, plan_lines, units
 from tui_pilot.ui.snapshot import Snapshot
 
 
@@ -114,13 +114,17 @@ def _compact_right(page: Page, width: int, height: int) -> list[Line]:
                 lines.append((gpu.fold_note(each, more),))
         if any(each.allocated is not None for each in shown.gpus):
             lines.append((("▆ allocated ▄ reserved ▂ outside torch", "dim"),))
+        elif shown.frozen or not snapshot.live:
+            lines.append((("▂ used", "dim"),))
         else:
             lines.append((("▂ used, torch's counters at its end", "dim"),))
+        if snapshot.gpus_why:
+            lines += [((text, "text"),) for text in paint.wrap(snapshot.gpus_why, width)]
         how = f"at the peak of {page.row.phase}" if shown.frozen else "live" if snapshot.live else "no run is live"
         lines.append(((f"┃ highest of the run   {how}", "dim"),))
     else:
         measured = cpu.narrow_lines(snapshot, page.row, width)
-        why = snapshot.gpus_why or (gpu.NO_ACCELERATOR_SHORT if measured else gpu.NO_ACCELERATOR)
+        why = gpu.why_none(snapshot, short=bool(measured))
         lines += [((text, "text"),) for text in paint.wrap(why, width)]
         lines += measured or [paint.EMPTY]
     lines += _loss_lines(page, width, height - len(lines) - 3)
@@ -264,8 +268,9 @@ def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:
     bar = gpu.bar_width(page.width)
     lines = [paint.rule(shown.title, gpu.LEGEND, page.width), gpu.wide_head(shown, bar)]
     if not shown.frozen and all(each.allocated is None for each in shown.gpus):
-        note = ": torch's counters come at the phase's end" if snapshot.live else ""
-        lines[0] = paint.rule(f"{shown.title}{note}", "▂ used  ┃ highest of the run", page.width)
+        lines[0] = paint.rule(_titled(shown, snapshot), "▂ used  ┃ highest of the run", page.width)
+    elif gpu.note(shown, snapshot):
+        lines[0] = paint.rule(_titled(shown, snapshot), "▆ allocated  ▄ reserved", page.width)
     for each, more in gpu.folded(shown.gpus, all_shown):
         lines.append(gpu.wide_line(each, bar))
         if more:
@@ -275,8 +280,13 @@ def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:
     return lines
 
 
+def _titled(shown: gpu.Scene, snapshot: Snapshot) -> str:
+    lacks = gpu.note(shown, snapshot)
+    return f"{shown.title}: {lacks}" if lacks else shown.title
+
+
 def _no_gpu(page: Page) -> list[Line]:
-    why = page.snapshot.gpus_why or gpu.NO_ACCELERATOR
+    why = gpu.why_none(page.snapshot)
     return [paint.rule("memory", "nothing measured yet", page.width), ((f" {why}", "text"),)]
 
 
@@ -284,8 +294,12 @@ def _cpu_lines(page: Page) -> list[Line]:
     """No GPU: the sentence, then what the CPU run took, the selected phase against the highest of the run."""
     snapshot, row = page.snapshot, page.row
     return [
-        paint.rule("memory of the CPU run", cpu.legend(row), page.width),
-        ((f" {snapshot.gpus_why or gpu.NO_ACCELERATOR}", "text"),),
+        paint.rule(
+            "memory of the run" if units.on_gpu(snapshot.state.rows) else "memory of the CPU run",
+            cpu.legend(row),
+            page.width,
+        ),
+        ((f" {gpu.why_none(snapshot)}", "text"),),
         *cpu.wide_lines(snapshot, row, page.width),
     ]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tui_pilot.store.state import Row
 from tui_pilot.text import GIB, MIB
+from tui_pilot.ui.snapshot import Snapshot
 
 COUNTERS = ("allocated_peak", "reserved_peak", "device_used_peak", "outside_torch", "host_peak")
 
@@ -40,10 +41,20 @@ def peak(row: Row, counter: str) -> int | None:
     return max(found, default=None)
 
 
-def so_far(row: Row, counter: str) -> int | None:
-    """The highest over the parts of a running phase that already ended."""
-    parts = [part.get(counter) for part in row.parts.values() if isinstance(part, Mapping)]
-    return max((value for value in parts if isinstance(value, int)), default=None)
+def so_far(snapshot: Snapshot, row: Row, counter: str) -> int | None:
+    """The highest of a running phase until now: what its ended parts and its ranks' live lines say; a floor.
+
+    Device used and the host's memory are what is seen from outside since the phase began.
+    """
+    found = [part.get(counter) for part in row.parts.values() if isinstance(part, Mapping)]
+    if counter == "host_peak":
+        found.append(snapshot.host_peak)
+    elif counter == "device_used_peak":
+        found += [gpu.phase_peak for gpu in snapshot.gpus]
+    else:
+        stem = f"{counter.removesuffix('_peak')}_highest"
+        found += [getattr(live, stem, None) for live in snapshot.state.live.values() if live.phase == row.phase]
+    return max((value for value in found if isinstance(value, int)), default=None)
 
 
 def on_gpu(rows: Iterable[Row]) -> bool:
