@@ -13,6 +13,7 @@ from tui_pilot.predict.allocator import (
     LimitReached,
     Peak,
     SimulatedOutOfMemory,
+    by_part,
     by_phase,
     simulate,
 )
@@ -114,7 +115,10 @@ def test_parts_are_reported_apart_and_a_peak_begins_at_what_is_held() -> None:
                    (6, "steady_step", "forward")),
         )
     )  # fmt: skip
-    seen = {(peak.phase, peak.part): (peak.allocated_peak, peak.allocated_after) for peak in peaks}
+    assert [(peak.phase, peak.part, peak.allocated_peak // MIB) for peak in peaks] == [
+        ("load", None, 40), ("steady_step", "forward", 30), ("steady_step", "step", 80), ("steady_step", "forward", 30)
+    ]  # fmt: skip
+    seen = {name: (peak.allocated_peak, peak.allocated_after) for name, peak in by_part(peaks).items()}
     assert seen == {
         ("load", None): (40 * MIB, 10 * MIB),
         ("steady_step", "forward"): (30 * MIB, 20 * MIB),

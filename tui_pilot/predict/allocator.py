@@ -187,22 +187,21 @@ class Allocator:
 
 
 def simulate(trace: Trace, limit: int | None = None) -> list[Peak]:
-    """The peaks of each part of each phase, in the order in which they first appear.
+    """One entry for each mark, in their order. ``by_phase`` and ``by_part`` join those of the same name.
 
-    A part that comes again (a second forward of the same phase) is one entry: its highest peak, its last end. Raises
-    SimulatedOutOfMemory where ``limit`` bytes do not hold what is asked, as torch would.
+    Raises SimulatedOutOfMemory where ``limit`` bytes do not hold what is asked, as torch would.
     """
     device = Allocator(limit)
     held: dict[int, Block] = {}
-    peaks: dict[tuple[str, str | None], Peak] = {}
+    peaks: list[Peak] = []
     marks = sorted(trace.marks, key=lambda mark: mark.index)
     first = marks[0].index if marks else len(trace.events)
     _replay(trace, 0, first, device, held, Peak("", None), peaks)  # held from then on, reported nowhere
     for number, mark in enumerate(marks, 1):
         end = marks[number].index if number < len(marks) else len(trace.events)
-        peak = peaks.setdefault((mark.phase, mark.part), Peak(mark.phase, mark.part))
-        _replay(trace, mark.index, end, device, held, peak, peaks)
-    return list(peaks.values())
+        peaks.append(Peak(mark.phase, mark.part))
+        _replay(trace, mark.index, end, device, held, peaks[-1], peaks)
+    return peaks
 
 
 def _replay(
@@ -212,10 +211,10 @@ def _replay(
     device: Allocator,
     held: dict[int, Block],
     peak: Peak,
-    peaks: dict[tuple[str, str | None], Peak],
+    peaks: list[Peak],
 ) -> None:
     malloc, release = device.malloc, device.release
-    allocated, reserved = max(peak.allocated_peak, device.allocated), max(peak.reserved_peak, device.reserved)
+    allocated, reserved = device.allocated, device.reserved
     retries = device.retries
     index, asked = start, 0
     try:
@@ -235,9 +234,8 @@ def _replay(
     except LimitReached:
         _close(peak, device, allocated, reserved, retries)
         raise SimulatedOutOfMemory(
-            index, peak.phase or None, peak.part, asked, device.allocated, device.reserved, device.limit or 0,
-            list(peaks.values()),
-        ) from None  # fmt: skip
+            index, peak.phase or None, peak.part, asked, device.allocated, device.reserved, device.limit or 0, peaks
+        ) from None
     _close(peak, device, allocated, reserved, retries)
 
 
@@ -250,10 +248,21 @@ def _close(peak: Peak, device: Allocator, allocated: int, reserved: int, retries
 def by_phase(peaks: Iterable[Peak]) -> dict[str, Peak]:
     """Whole phases: the highest peaks of their parts, the end of the last one."""
     phases: dict[str, Peak] = {}
-    for part in peaks:
-        whole = phases.setdefault(part.phase, Peak(part.phase, None))
-        whole.allocated_peak = max(whole.allocated_peak, part.allocated_peak)
-        whole.reserved_peak = max(whole.reserved_peak, part.reserved_peak)
-        whole.allocated_after, whole.reserved_after = part.allocated_after, part.reserved_after
-        whole.retries += part.retries
+    for peak in peaks:
+        _join(phases.setdefault(peak.phase, Peak(peak.phase, None)), peak)
     return phases
+
+
+def by_part(peaks: Iterable[Peak]) -> dict[tuple[str, str | None], Peak]:
+    """Parts of phases; one that comes again (a second forward) is one entry."""
+    parts: dict[tuple[str, str | None], Peak] = {}
+    for peak in peaks:
+        _join(parts.setdefault((peak.phase, peak.part), Peak(peak.phase, peak.part)), peak)
+    return parts
+
+
+def _join(whole: Peak, peak: Peak) -> None:
+    whole.allocated_peak = max(whole.allocated_peak, peak.allocated_peak)
+    whole.reserved_peak = max(whole.reserved_peak, peak.reserved_peak)
+    whole.allocated_after, whole.reserved_after = peak.allocated_after, peak.reserved_after
+    whole.retries += peak.retries
