@@ -80,8 +80,13 @@ def unknown(what: str, name: str, known: Sequence[str]) -> PilotError:
     )  # fmt: skip
 
 
-def load_plan(path: Path | None, sets: Sequence[str] = (), variant: str | None = None) -> tuple[LoadedPlan, str]:
-    """The plan to use and a line that says which: PATH, else ./pilot.yaml, else the built-in demo."""
+def load_plan(
+    path: Path | None, sets: Sequence[str] = (), variant: str | None = None, *, need_weights: bool = True
+) -> tuple[LoadedPlan, str]:
+    """The plan to use and a line that says which: PATH, else ./pilot.yaml, else the built-in demo.
+
+    ``need_weights=False``: of a model folder its config is enough.
+    """
     from tui_pilot.plan import load, variants
 
     overrides = load.parse_set(sets)
@@ -93,7 +98,7 @@ def load_plan(path: Path | None, sets: Sequence[str] = (), variant: str | None =
         loaded = load.default_demo(overrides)
         words = "plan: the built-in demo (no ./pilot.yaml here): made-up data, not yours"
     else:
-        loaded = load.load(path, overrides)
+        loaded = load.load(path, overrides, need_weights=need_weights)
         words = f"plan: {path}"
     if variant is not None:
         loaded = variants.variant(loaded, variant)
