@@ -1,11 +1,12 @@
-"""The Memory room as lines: phases against GPUs or ranks, the selected one unfolded, how each is known. Pure."""
+"""The Memory room as lines: phases against GPUs or ranks, what was predicted beside what was measured. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from tui_pilot.sheet import measured
 from tui_pilot.store.memory import binding_phase
 from tui_pilot.store.state import Row, RunState
 from tui_pilot.text import size
@@ -13,6 +14,7 @@ from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.parts import units
 from tui_pilot.ui.parts.units import Unit
+from tui_pilot.ui.snapshot import Snapshot
 
 NAMES = {
     "allocated_peak": "allocated",
@@ -28,27 +30,32 @@ HEADS = {
     "outside_torch": "outside",
     "host_peak": "host",
 }
-LONG = {
-    "allocated_peak": "allocated: tensors",
-    "reserved_peak": "reserved: what torch holds",
-    "device_used_peak": "used: the whole device",
-    "outside_torch": "outside torch",
-    "host_peak": "host: resident memory",
-}
 NAME_WIDTH, LEAST_BAR = 15, 10
+PREDICTED = ("allocated_peak", "reserved_peak")
+ERROR_WIDTH = 8
 EMPTY = "Nothing measured yet: memory is read at the edges of each phase."
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is drawn: the counter that bars and ranks show, the selected phase and rank, the first rank shown."""
+    """What is drawn: the counter that bars and ranks show, the selected phase and rank.
+
+    ``readings``: the selected phase's readings alone, for screens too low for both. ``predicted`` is by phase, as
+    ``predict --json`` has it; empty where nothing was predicted of this run.
+    """
 
     width: int
     height: int
-    state: RunState
+    snapshot: Snapshot
     counter: str
     selected: int
     rank: int
+    readings: bool = False
+    predicted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> RunState:
+        return self.snapshot.state
 
     @property
     def row(self) -> Row:
@@ -57,14 +64,21 @@ class Page:
 
 def counters(state: RunState) -> list[str]:
     """The counters that anything is known of, in nesting order."""
-    return [name for name in NAMES if any(units.peak(row, name) is not None for row in state.rows)] or [
-        "allocated_peak"
-    ]
+    live = {"allocated_peak"} if state.live else set()
+    if any(each.reserved is not None for each in state.live.values()):
+        live.add("reserved_peak")
+    found = [name for name in NAMES if name in live or any(units.peak(row, name) is not None for row in state.rows)]
+    return found or ["allocated_peak"]
 
 
 def ranks(state: RunState) -> int:
     """How many ranks the widest phase had."""
-    return max((len(row.memory) for row in state.rows), default=0)
+    return max((*(len(row.memory) for row in state.rows), *(rank + 1 for rank in state.live)), default=0)
+
+
+def entries(state: RunState) -> list[dict[str, Any]]:
+    """One entry a phase and rank, with its phase beside."""
+    return [{**each, "phase": row.phase} for row in state.rows for each in row.memory]
 
 
 def need_text(state: RunState) -> str:
@@ -72,23 +86,30 @@ def need_text(state: RunState) -> str:
     binding = binding_phase(state.rows)
     if binding is None:
         return "nothing measured yet"
-    used = max((units.peak(row, "device_used_peak") or 0 for row in state.rows), default=0)
-    usable = [rank["device_usable"] for row in state.rows for rank in row.memory if rank.get("device_usable")]
-    if used and usable:
-        least = min(usable)
-        unit = units.unit_for([least])
-        free = f"{max(0.0, 1 - used / least):.0%} free"
-        return f"needs {unit.show(used)} of {unit.show(least)} {unit.name}, {free}, set by {binding}"
+    need = measured.need(entries(state))
+    if need is not None and need["usable_bytes"]:
+        unit = units.unit_for([need["usable_bytes"]])
+        free = f"{max(0.0, need['margin']):.0%} free"
+        of = f"{unit.show(need['bytes'])} of {unit.show(need['usable_bytes'])} {unit.name}"
+        return f"needs {of}, {free}, set by {need['phase']}"
+    if need is not None:
+        return f"needs {size(need['bytes'])}, usable memory unknown, set by {need['phase']}"
     most = max((units.peak(row, "allocated_peak") or 0 for row in state.rows), default=0)
     return f"{size(most)} allocated at most, set by {binding}"
 
 
-def draw(page: Page) -> list[Line]:
-    """Table, then every reading of the selected phase; what does not fit is cut at the end."""
-    if not any(row.memory for row in page.state.rows):
-        return [paint.rule("memory", "", page.width), ((f" {EMPTY}", "text"),)]
-    lines = table(page)
-    return [*lines, *readings(page)][: max(1, page.height)]
+def value_of(page: Page, row: Row, counter: str, rank: int | None = None) -> int | None:
+    """A counter's peak over all ranks or of one; while the phase runs the highest so far."""
+    if row.running and page.snapshot.live:
+        if rank is None:
+            return units.so_far(page.snapshot, row, counter)
+        live = page.state.live.get(rank)
+        found = getattr(live, f"{counter.removesuffix('_peak')}_highest", None)
+    elif rank is None:
+        return units.peak(row, counter)
+    else:
+        found = row.memory[rank].get(counter) if rank < len(row.memory) else None
+    return found if isinstance(found, int) else None
 
 
 @dataclass(frozen=True)
@@ -101,20 +122,25 @@ class _Columns:
     bar: int
     unit: Unit
     top: int
+    predicted: bool
 
 
 def _columns(page: Page) -> _Columns:
     known = counters(page.state)
     count = ranks(page.state)
-    unit = units.unit_for(units.peak(row, name) for row in page.state.rows for name in known)
+    rows = page.state.rows
+    unit = units.unit_for(value_of(page, row, name) for row in rows for name in known)
     cell = 7 if unit is units.GIBS else 9
     others = [name for name in known if name != page.counter] if count > 1 else known
-    room = page.width - NAME_WIDTH - cell * (len(others) + (1 if count > 1 else 0)) - LEAST_BAR
-    fits = max(1, min(count, room // cell)) if count > 1 else 0
+    predicted = page.counter in PREDICTED and any(page.predicted.get(row.phase) for row in rows)
+    extra = cell + ERROR_WIDTH if predicted else 0
+    fixed = NAME_WIDTH + cell * (len(others) + (1 if count > 1 else 0)) + extra
+    fits = max(1, min(count, (page.width - fixed - LEAST_BAR) // cell)) if count > 1 else 0
     first = max(0, min(page.rank - fits + 1, count - fits)) if page.rank >= fits else 0
-    bar = page.width - NAME_WIDTH - cell * (fits + len(others) + (1 if count > 1 else 0)) - 20
-    top = max((units.peak(row, page.counter) or 0 for row in page.state.rows), default=0)
-    return _Columns(tuple(range(first, first + fits)), tuple(others), cell, max(0, min(58, bar)), unit, top)
+    bar = page.width - fixed - cell * fits - 20
+    top = max((value_of(page, row, page.counter) or 0 for row in rows), default=0)
+    bar = max(0, min(58, bar))
+    return _Columns(tuple(range(first, first + fits)), tuple(others), cell, bar, unit, top, predicted)
 
 
 def table(page: Page) -> list[Line]:
@@ -146,6 +172,7 @@ def _head(page: Page, columns: _Columns) -> Line:
     cells = "".join(f"{f'{device} {n}' if n == first else n:>{columns.cell}}" for n in columns.ranks)
     cells += f"{'max':>{columns.cell}}" if columns.ranks else ""
     cells += "".join(f"{floor(name):>{columns.cell}}" for name in columns.others)
+    cells += f"{'pred':>{columns.cell}}{'error':>{ERROR_WIDTH}}" if columns.predicted else ""
     of = ""
     if columns.bar:
         of = f"  {HEADS[page.counter]} of {columns.unit.show(columns.top)}, the highest"
@@ -154,80 +181,63 @@ def _head(page: Page, columns: _Columns) -> Line:
 
 def _phase_line(page: Page, row: Row, columns: _Columns, selected: bool, binds: bool) -> Line:
     sign, role = paint.glyph(row.verdict)
+    running = row.running and page.snapshot.live
     cells = ""
     for rank in columns.ranks:
-        value = row.memory[rank].get(page.counter) if rank < len(row.memory) else None
-        unknown = "NA" if rank < len(row.memory) and page.counter in row.memory[rank] else "–"
-        cells += f"{columns.unit.show(value, unknown):>{columns.cell}}"
+        unknown = "NA" if rank < len(row.memory) and page.counter in row.memory[rank] else "" if running else "–"
+        cells += f"{columns.unit.show(value_of(page, row, page.counter, rank), unknown):>{columns.cell}}"
     unknown = "NA" if row.memory else "–" if row.verdict not in (None, "not_run", "running") else ""
-    highest = units.peak(row, page.counter)
+    highest = value_of(page, row, page.counter)
     if columns.ranks:
         cells += f"{columns.unit.show(highest, unknown):>{columns.cell}}"
-    cells += "".join(f"{columns.unit.show(units.peak(row, name), unknown):>{columns.cell}}" for name in columns.others)
+    cells += "".join(
+        f"{columns.unit.show(value_of(page, row, name), unknown):>{columns.cell}}" for name in columns.others
+    )
+    cells += _predicted(page, columns, page.predicted.get(row.phase), highest if row.memory else None)
+    said = "  sets the need" if binds else "  live" if running else ""
     spans: Line = (
         (">" if selected else " ", "head"),
         (sign, role),
-        (f" {row.phase:<{NAME_WIDTH - 3}}{cells}", "text" if row.memory else "dim"),
+        (f" {row.phase:<{NAME_WIDTH - 3}}{cells}", "text" if row.memory or running else "dim"),
         (f"  {_bar(highest, columns)}", "bar"),
-        ("  sets the need" if binds else "", "head"),
+        (said, "head" if binds else "dim"),
     )
     return paint.chosen(paint.fit(spans, page.width)) if selected else spans
 
 
+def _predicted(page: Page, columns: _Columns, foretold: Any, value: int | None) -> str:
+    """``~31.7  +0.6%``: what was predicted, and how far the measured figure lies above it."""
+    if not columns.predicted:
+        return ""
+    figure = foretold.get(page.counter) if isinstance(foretold, Mapping) else None
+    if not isinstance(figure, int):
+        return f"{'–':>{columns.cell}}{'–':>{ERROR_WIDTH}}"
+    error = f"{(value - figure) / figure:+.1%}" if value is not None and figure else "–"
+    return f"{'~' + columns.unit.show(figure):>{columns.cell}}{error:>{ERROR_WIDTH}}"
+
+
 def _part_lines(page: Page, row: Row, columns: _Columns) -> list[Line]:
     lines: list[Line] = []
-    before = columns.cell * len(columns.ranks)
     shown = ((page.counter,) if columns.ranks else ()) + columns.others
+    foretold = (page.predicted.get(row.phase) or {}).get("parts")
     for name, part in row.parts.items():
         if not isinstance(part, Mapping):
             continue
-        values = [part.get(each) for each in shown]
-        cells = "".join(
-            f"{columns.unit.show(value if isinstance(value, int) else None):>{columns.cell}}" for value in values
-        )
-        own = part.get(page.counter)
-        bar = _bar(own if isinstance(own, int) else None, columns)
+        own = part.get("ranks")
+        cells = ""
+        for rank in columns.ranks:
+            value = own[rank].get(page.counter) if isinstance(own, Sequence) and rank < len(own) else None
+            cells += f"{columns.unit.show(value if isinstance(value, int) else None, ''):>{columns.cell}}"
+        for each in shown:
+            value = part.get(each)
+            cells += f"{columns.unit.show(value if isinstance(value, int) else None):>{columns.cell}}"
+        highest = part.get(page.counter)
+        highest = highest if isinstance(highest, int) else None
+        cells += _predicted(page, columns, foretold.get(name) if isinstance(foretold, Mapping) else None, highest)
         label = paint.left(f"     {str(name).replace('_', ' ')}", NAME_WIDTH)
-        lines.append(((f"{label}{'':<{before}}{cells}", "dim"), (f"  {bar}", "bar")))
+        lines.append(((f"{label}{cells}", "dim"), (f"  {_bar(highest, columns)}", "bar")))
     return lines
 
 
 def _bar(value: int | None, columns: _Columns) -> str:
     return paint.bar(value / columns.top, columns.bar) if value and columns.top and columns.bar else ""
-
-
-def readings(page: Page) -> list[Line]:
-    """One rank of the selected phase: each counter before, at its peak and after, and how it is known."""
-    row = page.row
-    where = ""
-    if row.memory:
-        rank = row.memory[min(page.rank, len(row.memory) - 1)]
-        where = f", rank {rank.get('rank', 0)} on {rank.get('device', 'an unknown device')}"
-    lines = [paint.rule(f"{row.phase}{where}: every reading", "", page.width)]
-    if not row.memory:
-        said = "still runs: its peak is known at its end" if row.running else "has not been measured"
-        return [*lines, ((f" {row.phase} {said}", "dim"),)]
-    wide = page.width >= 110
-    edges = f"{'before':>10}{'peak':>11}{'after':>11}{'bytes':>13}" if wide else f"{'peak':>11}"
-    lines.append(((f"   {'counter':<27}{edges}   known", "dim"),))
-    for name, long in LONG.items():
-        if rank.get(name) is None and name not in (rank.get("known") or {}):
-            continue
-        value, stem = rank.get(name), name.removesuffix("_peak")
-        figures = f"{size(value):>11}"
-        if wide:
-            before, after = (size(rank.get(f"{stem}_{edge}"), "–") for edge in ("before", "after"))
-            exact = f"{value:,}" if isinstance(value, int) else "–"
-            figures = f"{before:>10}{figures}{after:>11}{exact:>13}"
-        role = "text" if value is not None else "dim"
-        lines.append(((f"   {long:<27}{figures}", role), (f"   {units.how_known(rank, name)}", "dim")))
-    return [*lines, *_notes(rank)]
-
-
-def _notes(rank: Mapping[str, Any]) -> list[Line]:
-    said = []
-    if rank.get("alloc_retries"):
-        said.append(f"{rank['alloc_retries']:,} times torch emptied its cache to find room")
-    if rank.get("ooms"):
-        said.append(f"{rank['ooms']:,} allocations failed")
-    return [((f"   {', '.join(said)}", "warn"),)] if said else []
