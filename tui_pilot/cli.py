@@ -33,6 +33,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "clean": ("clean", "clean", "Remove checkpoint and artifact payloads; manifests stay."),
     "sheet": ("sheet", "sheet", "Write the selection sheet of one or several runs."),
     "calc": ("calc", "calc", "Batch arithmetic: what follows from microbatch, accumulation, replicas."),
+    "predict": ("predict", "predict", "Memory of each phase without a GPU, and which GPUs would hold it."),
+    "fit": ("fit", "fit", "The largest microbatch that a GPU holds, by prediction; --run verifies it."),
     "gpus": ("gpus", "gpus", "Show GPUs, the Pythons found here with their torch, and how they match."),
     "open": ("open_screen", "open_target", ""),
 }

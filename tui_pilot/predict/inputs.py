@@ -1,0 +1,92 @@
+"""The rows that a prediction is made for: the longest real ones, or rows of the planned length without data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tui_pilot.tasks.base import Batch, Task, encode
+
+ENCODED_ROWS = 2000
+"""Of more rows than this the longest by characters are encoded; the rest cannot be longer by much."""
+
+
+@dataclass
+class Micro:
+    """One microbatch on the host, and the supervised items it holds."""
+
+    batch: Batch
+    count: int
+
+
+@dataclass
+class Rows:
+    """Microbatches of training, longest first, and of evaluation; ``length`` in tokens; ``basis`` in words."""
+
+    window: list[Micro]
+    evaluation: Micro | None
+    length: int
+    basis: str
+
+
+def rows_of(task: Task, rows: int) -> Rows:
+    """``rows`` longest training rows as microbatches, and one longest evaluation microbatch."""
+    plan = task.plan
+    micro = plan.batch.micro
+    try:
+        train = _longest(task, "train", rows)
+    except FileNotFoundError:
+        train = None
+    if train is None:
+        if plan.data.max_length is None or plan.model.path is None:
+            raise ValueError("there are no rows to measure and no data.max_length")
+        made = _made(micro, plan.data.max_length, plan.task == "classification")
+        count = -(-rows // micro)
+        return Rows([made] * count, _made(plan.evaluate.micro or micro, plan.data.max_length, False),
+                    plan.data.max_length, "data.max_length: no rows are here")  # fmt: skip
+    examples, basis = train
+    window = [_collated(task, examples[start : start + micro]) for start in range(0, len(examples), micro)]
+    checked = _longest(task, "validation", plan.evaluate.micro or micro)
+    evaluation = None if checked is None else _collated(task, checked[0])
+    return Rows(window, evaluation, _length(examples[0]), basis)
+
+
+def _longest(task: Task, split: str, count: int) -> tuple[list[Any], str] | None:
+    """The longest encoded rows of a split, longest first, taken again from the front where there are too few."""
+    records = task.records(split)
+    if not len(records):
+        return None
+    places: Sequence[int] = range(len(records))
+    basis = f"the longest of {len(records):,} rows"
+    if len(records) > ENCODED_ROWS:
+        places = sorted(places, key=lambda place: -len(str(records[place])))[:ENCODED_ROWS]
+        basis = f"the longest of the {ENCODED_ROWS:,} rows with most characters, of {len(records):,}"
+    encoded = []
+    for place in places:
+        example = encode(task, records[place])
+        encoded.append((-_length(example), place, example))
+    encoded.sort(key=lambda each: each[:2])
+    examples = [example for _, _, example in encoded[:count]]
+    return [examples[number % len(examples)] for number in range(count)], basis
+
+
+def _length(example: Any) -> int:
+    if "input_ids" in example:
+        return len(example["input_ids"])
+    sides = [len(example[name]["input_ids"]) for name in ("chosen", "rejected") if name in example]
+    return max(sides, default=1)
+
+
+def _collated(task: Task, examples: list[Any]) -> Micro:
+    batch = task.collate(list(examples))
+    return Micro(batch, int(task.count(batch)))
+
+
+def _made(rows: int, length: int, classes: bool) -> Micro:
+    ids = torch.zeros((rows, length), dtype=torch.long)
+    labels = torch.zeros(rows, dtype=torch.long) if classes else ids.clone()
+    batch = {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
+    return Micro(batch, rows if classes else rows * (length - 1))
