@@ -58,6 +58,18 @@ def test_too_much_predicted_counts_as_a_residual_too() -> None:
     assert known.corrected("forward", 1000) == 800
 
 
+def test_a_prediction_for_another_device_is_not_compared() -> None:
+    """A CPU's run with the prediction that was made of a GPU, and the other way round."""
+    on_cpu = run({"forward": 200}, {"forward": 100}, gpu=None)
+    on_cpu["prediction"]["assumptions"] = {"target": "cuda 8.0"}
+    on_gpu = run({"forward": 200}, {"forward": 100})
+    on_gpu["prediction"]["assumptions"] = {"target": "cpu"}
+    assert learn([on_cpu], CPU, class_of).runs == 0
+    assert learn([on_gpu], "H100 80GB", class_of).runs == 0
+    on_gpu["prediction"]["assumptions"] = {"target": "cuda 9.0"}
+    assert learn([on_gpu], "H100 80GB", class_of).runs == 1
+
+
 def test_the_highest_rank_counts() -> None:
     assert compare(run({"forward": [100, 130, 90]}, {"forward": 100})) == {"forward": pytest.approx(1.3)}
 

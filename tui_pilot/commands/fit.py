@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from tui_pilot.predict.residuals import Residuals
     from tui_pilot.run_folder import RunFolder
 
+    Predictions = dict[tuple[str, Shape], dict[str, Any]]
+
 _SIZE = re.compile(r"([\d.]+)\s*([KMGT]i?B|B)?", re.IGNORECASE)
+HERE = "NVML, this machine"
 #: Without one of these nothing can be said of a microbatch.
 NEEDED = ("load", "forward", "backward", "first_step", "steady_step")
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -72,6 +75,7 @@ def fit(
     Without --gpu or --usable: the plan's rental.gpus, else the GPU of this machine. No GPU is needed for that. --run
     then runs the plan with that microbatch as a variant of it, and the next smaller one if memory does not suffice.
     """
+    from tui_pilot.commands import fit_words
     from tui_pilot.predict.catalogue import class_of
     from tui_pilot.predict.residuals import learn
     from tui_pilot.store.earlier import documents
@@ -81,13 +85,16 @@ def fit(
     gpus = chosen(names, usable, loaded.plan.rental.gpus)
     earlier = list(documents(runs))
     known = {gpu.name: learn(earlier, gpu.name, class_of) for gpu in gpus}
-    answers = [(gpu, search(loaded, gpu, known[gpu.name])) for gpu in gpus]
-    document = answer_json(loaded, answers, known)
+    predictions: Predictions = {}
+    answers = [(gpu, search(loaded, gpu, known[gpu.name], predictions)) for gpu in gpus]
+    document = fit_words.answer_json(loaded, answers, known)
     if not as_json:
-        write_lines(lines(loaded, answers))
+        write_lines(fit_words.lines(loaded, answers))
     code = exit_code([found for _, found in answers])
     if verify and code == EXIT_OK:
-        document["run"], code = verified(loaded, answers[0][1], runs, allowed)
+        gpu, found = answers[0]
+        own = {shape: made for (name, shape), made in predictions.items() if name == gpu.name and gpu.source == HERE}
+        document["run"], code = verified(loaded, found, runs, allowed, own)
     if as_json:
         write_json(document)
     return code
@@ -130,13 +137,13 @@ def here() -> list[Gpu]:
             bf16=None if capability is None else capability >= (8, 0),
             fp8=None if capability is None else capability >= (8, 9),
             basis="measured",
-            source="NVML, this machine",
+            source=HERE,
         )
     ]
 
 
-def search(loaded: LoadedPlan, gpu: Gpu, known: Residuals) -> Found:
-    """The largest microbatch of a plan on one GPU; each one is predicted anew."""
+def search(loaded: LoadedPlan, gpu: Gpu, known: Residuals, predictions: Predictions) -> Found:
+    """The largest microbatch of a plan on one GPU; each one is predicted anew, and kept in ``predictions``."""
     from tui_pilot.predict.catalogue import fits
     from tui_pilot.predict.largest import Asked, Shape, largest, shapes
 
@@ -144,7 +151,7 @@ def search(loaded: LoadedPlan, gpu: Gpu, known: Residuals) -> Found:
 
     def ask(shape: Shape) -> Asked:
         say(f"{gpu.name}: predicting microbatch {shape.micro}, accumulation {shape.accumulation}")
-        document = predicted(with_shape(loaded, shape), gpu)
+        document = predictions[gpu.name, shape] = predicted(with_shape(loaded, shape), gpu)
         plan = loaded.plan
         phases = as_sharded(document, plan)
         one = fits(phases, [gpu], {gpu.name: known}, plan.rental.memory_margin, plan.precision)
@@ -188,9 +195,12 @@ def with_shape(loaded: LoadedPlan, shape: Shape) -> LoadedPlan:
 
 
 def verified(
-    loaded: LoadedPlan, found: Found, runs: Path, allowed: tuple[str, ...]
+    loaded: LoadedPlan, found: Found, runs: Path, allowed: tuple[str, ...], own: dict[Shape, dict[str, Any]]
 ) -> tuple[dict[str, Any] | None, int]:
-    """A real pilot of the answer; out of memory, the next smaller microbatch. The last run's summary and exit code."""
+    """A real pilot of the answer; out of memory, the next smaller microbatch. The last run's summary and exit code.
+
+    ``own`` are predictions for the GPU that it runs on: a run keeps its own, to be held against what it measures.
+    """
     from tui_pilot.commands.follow import Left, follow, last_words
     from tui_pilot.predict.largest import shapes
     from tui_pilot.store.view import snapshot
@@ -199,7 +209,7 @@ def verified(
     best = found.best
     assert best is not None
     for shape in reversed([each for each in shapes(batch.micro, batch.accumulation) if each.micro <= best.shape.micro]):
-        folder = launch(loaded, shape, runs)
+        folder = launch(loaded, shape, runs, own.get(shape))
         say(f"verifying microbatch {shape.micro}: {folder.id}")
         try:
             state = follow(folder)
@@ -235,9 +245,11 @@ def on_gpu(document: dict[str, Any]) -> bool:
     return any(str(entry.get("device") or "").startswith("cuda") for entry in entries)
 
 
-def launch(loaded: LoadedPlan, shape: Shape, runs: Path) -> RunFolder:
+def launch(loaded: LoadedPlan, shape: Shape, runs: Path, prediction: dict[str, Any] | None) -> RunFolder:
     """Start a pilot of the plan with that microbatch."""
     from tui_pilot.launch import start
+    from tui_pilot.run_folder import write_json as write_file
+    from tui_pilot.store.earlier import PREDICTION_FILE
 
     changed = with_shape(loaded, shape)
     own = changed is loaded
@@ -245,6 +257,8 @@ def launch(loaded: LoadedPlan, shape: Shape, runs: Path) -> RunFolder:
         changed, runs, argv=sys.argv, kind="pilot" if own else "variant",
         variant=None if own else f"micro-{shape.micro}", tell=say,
     )  # fmt: skip
+    if prediction is not None:
+        write_file(folder.path / PREDICTION_FILE, prediction)
     start.start(folder)
     return folder
 
@@ -254,70 +268,3 @@ def exit_code(found: Sequence[Found]) -> int:
     if any(each.failed is not None for each in found):
         return EXIT_UNCHECKED
     return EXIT_OK if all(each.best is not None for each in found) else EXIT_GATE_FAILED
-
-
-def answer_json(
-    loaded: LoadedPlan, answers: Sequence[tuple[Gpu, Found]], known: dict[str, Residuals]
-) -> dict[str, Any]:
-    """The document of ``fit --json``."""
-    from tui_pilot.predict import largest
-
-    plan = loaded.plan
-    return {
-        "effective_batch": plan.effective_batch,
-        "replicas": plan.replicas,
-        "planned": {"micro": plan.batch.micro, "accumulation": plan.batch.accumulation},
-        "gpus": [
-            {
-                **gpu.as_json(),
-                "best": None if found.best is None else largest.as_json(found.best),
-                "asked": [largest.as_json(each) for each in found.asked],
-                "residuals": known[gpu.name].as_json(),
-            }
-            for gpu, found in answers
-        ],
-        "run": None,
-    }
-
-
-def lines(loaded: LoadedPlan, answers: Sequence[tuple[Gpu, Found]]) -> list[str]:
-    """A row for every GPU, what was tried, and where the margin comes from."""
-    from tui_pilot.commands.tables import table
-    from tui_pilot.text import plural, size
-
-    plan = loaded.plan
-    head = ("gpu", "usable", "micro", "accum", "need", "free", "set by")
-    rows = []
-    notes = []
-    for gpu, found in answers:
-        best = found.best
-        cells = _cells(best) if best is not None else ("-", "-", "-", "-", _why_none(found))
-        rows.append((gpu.name, size(gpu.usable_bytes), *cells))
-        fits = [each.fit for each in (best, *found.asked) if each is not None and each.fit is not None]
-        notes += [f"{gpu.name}: {fits[0].basis}; asked free: {fits[0].asked:.0%}"] if fits else []
-    effective = plural(plan.effective_batch, "row")
-    return [f"effective batch held at {effective}", *table(head, rows, right=(1, 2, 3, 4, 5)), *notes]
-
-
-def _cells(best: Asked) -> tuple[str, ...]:
-    from tui_pilot.text import size
-
-    assert best.fit is not None
-    return (
-        str(best.shape.micro),
-        str(best.shape.accumulation),
-        size(best.fit.need_bytes),
-        f"{best.fit.margin:.0%}",
-        best.fit.binding_phase,
-    )
-
-
-def _why_none(found: Found) -> str:
-    from tui_pilot.text import size
-
-    if found.failed is not None:
-        return f"not predicted: {found.failed.why}"
-    least = min((each for each in found.asked if each.fit is not None), key=lambda each: each.shape.micro, default=None)
-    if least is None or least.fit is None:
-        return "nothing was asked"
-    return f"microbatch {least.shape.micro} needs {size(least.fit.need_bytes)} in {least.fit.binding_phase}"

@@ -20,10 +20,10 @@ from tui_pilot.observe import host_memory
 from tui_pilot.observe.native import Counter, DispatchCounter, open_native
 
 POLL_SECONDS = 0.001
-# Reading every millisecond slows a step of a tenth of a second by 4 to 7%, every 5 ms by less than its own spread
+# Reading every millisecond costs a step below half a second 5 to 7%, every 5 ms no more than its own spread
 # (tests/benchmarks). A short piece of work whose peak was seen twice is therefore looked at more rarely from then on.
 RARE_POLL_SECONDS = 0.005
-SHORT_SECONDS = 0.25
+SHORT_SECONDS = 0.5
 SEEN_OFTEN_ENOUGH = 2
 NO_ACCELERATOR = "no accelerator"
 AMD = "AMD: torch's own numbers only; NVML is NVIDIA's, and AMD's library is not asked"

@@ -64,14 +64,14 @@ def learn(
 ) -> Residuals:
     """The residuals of one class, from ``show --json`` documents that hold a ``prediction``.
 
-    ``gpu`` is a class as ``class_of`` names it, or CPU. Runs of another class, runs without a prediction and phases
-    that failed (their peak is where they stopped) are left out.
+    ``gpu`` is a class as ``class_of`` names it, or CPU. Runs of another class, runs without a prediction for what they
+    ran on, and phases that failed (their peak is where they stopped) are left out.
     """
     found: dict[str, float] = {}
     outside: list[int] = []
     count = 0
     for run in runs:
-        if not isinstance(run.get("prediction"), Mapping) or class_of_run(run, class_of) != gpu:
+        if not predicted_for(run, gpu) or class_of_run(run, class_of) != gpu:
             continue
         pairs = compare(run)
         count += bool(pairs)
@@ -95,6 +95,15 @@ def learn(
         else f"{runs_word} on {gpu}: residuals within {largest:.1%}, margin at the floor of {FLOOR:.0%}"
     )
     return Residuals(gpu, count, found, margin, max(outside, default=None), basis)
+
+
+def predicted_for(run: Mapping[str, Any], gpu: str) -> bool:
+    """Whether the run holds a prediction for a GPU, or for a CPU, as it is asked; one that does not say is taken."""
+    prediction = run.get("prediction")
+    if not isinstance(prediction, Mapping):
+        return False
+    target = (prediction.get("assumptions") or {}).get("target")
+    return target is None or (str(target) == CPU) == (gpu == CPU)
 
 
 def class_of_run(run: Mapping[str, Any], class_of: Callable[[str | None], str | None]) -> str | None:
