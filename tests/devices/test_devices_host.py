@@ -64,9 +64,11 @@ def test_a_peak_without_reset_is_a_lower_bound_unless_the_mark_rises(tmp_path: P
     watch = host.PeakWatch(proc=tmp_path)
     assert watch.fallback and "does not reset" in watch.fallback
     status.write_text("VmHWM:\t 900 kB\nVmRSS:\t 700 kB\n")
-    assert watch.read() == host.HostPeak(700 * 1024, "lower", watch.fallback)
+    seen = watch.read()
+    assert (seen.peak, seen.bound, seen.why) == (700 * 1024, "lower", watch.fallback)
+    assert (seen.before.rss, seen.after.rss) == (500 * 1024, 700 * 1024)
     status.write_text("VmHWM:\t 950 kB\nVmRSS:\t 700 kB\n")
-    assert watch.read() == host.HostPeak(950 * 1024, "exact", watch.fallback)
+    assert (watch.read().peak, watch.read().bound) == (950 * 1024, "exact")
 
 
 def test_identity_of_a_process_its_death_and_a_zombie() -> None:
@@ -132,6 +134,20 @@ def test_cgroup_v1_in_a_container_that_sees_the_hosts_path(tmp_path: Path) -> No
     assert (seen.version, seen.limit, seen.current, seen.why) == (1, 2000000, 5, None)
     (top / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     assert host.cgroup_memory(proc=proc).limit is None
+
+
+def test_the_limit_is_the_tighter_of_container_and_machine(tmp_path: Path) -> None:
+    (tmp_path / "cg").mkdir()
+    line, mount = "0::/", f"30 1 0:5 / {tmp_path / 'cg'} rw - cgroup2 cgroup rw"
+    proc = _cgroup(tmp_path, line, mount)
+    (proc / "meminfo").write_text("MemTotal: 8192 kB\n")
+    limit = tmp_path / "cg" / "memory.max"
+    for written, bytes_, words in (("4194304", 4 << 20, "cgroup limit"), ("max", 8 << 20, "no cgroup limit")):
+        limit.write_text(written)
+        assert host.memory_limit(proc)[0] == bytes_ and words in host.memory_limit(proc)[1]
+    limit.write_text(str(1 << 40))
+    assert host.memory_limit(proc)[0] == 8 << 20, "a limit above the machine is none"
+    assert host.memory_limit(tmp_path / "nowhere") == (None, "/proc hides it")
 
 
 def test_no_cgroup_is_said(tmp_path: Path) -> None:

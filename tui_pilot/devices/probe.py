@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+AMD_DRIVER = "/dev/kfd"
 TIMEOUT_S = 120.0  # a first import of torch from a cold network disk takes a minute
 _MARK = "PILOT-TUI-PROBE "
 

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tui_pilot.devices.nvml import Nvml
-from tui_pilot.devices.probe import CudaDevice, Probe, candidates, forget, probe
+from tui_pilot.devices.probe import AMD_DRIVER, CudaDevice, Probe, candidates, forget, probe
+from tui_pilot.devices.visible import visible
 
 __all__ = [
     "Choice",
@@ -52,11 +53,11 @@ class Choice:
 
 
 def gpus_here() -> int:
-    """How many GPUs the machine shows, without torch: NVML's count, else 1 if an AMD driver is loaded."""
+    """How many GPUs a training here may use, without torch: those NVML shows, else 1 if an AMD driver is loaded."""
     nvml = Nvml()
-    count = len(nvml.open().gpus)
+    gpus = nvml.open().gpus
     nvml.close()
-    return count or int(os.path.exists("/dev/kfd"))
+    return len(visible(gpus, os.environ).gpus) if gpus else int(os.path.exists(AMD_DRIVER))
 
 
 def probe_all(explicit: str | None = None) -> list[Probe]:

@@ -13,11 +13,13 @@ from typing import Any
 
 from tui_pilot.devices import host
 from tui_pilot.devices.nvml import Nvml
-from tui_pilot.devices.probe import CudaDevice, Probe
+from tui_pilot.devices.probe import AMD_DRIVER, CudaDevice, Probe
 from tui_pilot.devices.pythons import Choice, choose, gpus_here, probe_all
 from tui_pilot.devices.readings import Gpu, Inventory, Reading
+from tui_pilot.devices.visible import NAME, visible
 from tui_pilot.text import harmless, plural, size
 
+AMD = "AMD: torch's own numbers only. NVML is NVIDIA's, and AMD's library is not asked: used memory stays unchecked"
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -34,6 +36,7 @@ def report(explicit: str | None = None) -> dict[str, Any]:
 def build(inventory: Inventory, readings: Sequence[Reading], probes: Sequence[Probe], chosen: Choice) -> dict[str, Any]:
     """The report from its parts; pure but for the environment and the host's own figures."""
     cgroup = host.cgroup_memory()
+    seen = visible(inventory.gpus, os.environ)
     return {
         "nvml": {
             "driver": inventory.driver,
@@ -41,6 +44,8 @@ def build(inventory: Inventory, readings: Sequence[Reading], probes: Sequence[Pr
             "why": inventory.why,
             "code": inventory.code,
             "problem": inventory.problem,
+            "visible": [gpu.key for gpu in seen.gpus],
+            "visible_note": seen.note,
             "gpus": [_gpu(gpu, reading) for gpu, reading in zip(inventory.gpus, readings, strict=True)],
         },
         "pythons": [_python(found, inventory.gpus) for found in probes],
@@ -51,6 +56,7 @@ def build(inventory: Inventory, readings: Sequence[Reading], probes: Sequence[Pr
             "problem": chosen.problem,
             "advice": chosen.advice,
         },
+        "amd": os.path.exists(AMD_DRIVER),
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         "host": {
             "memory_total": host.memory_total(),
@@ -62,7 +68,7 @@ def build(inventory: Inventory, readings: Sequence[Reading], probes: Sequence[Pr
 
 
 def _gpu(gpu: Gpu, reading: Reading) -> dict[str, Any]:
-    known = asdict(gpu)
+    known = {"key": gpu.key, **asdict(gpu)}
     known["capability"] = None if gpu.capability is None else "{}.{}".format(*gpu.capability)
     now = {
         name: getattr(reading, name)
@@ -116,8 +122,16 @@ def lines(report: dict[str, Any]) -> list[str]:
         out += ["  " + _gpu_line(gpu) for gpu in nvml["gpus"]]
     else:
         out.append(f"NVML: no GPU: {nvml['why']}")
+    if any(python["hip_build"] for python in report["pythons"]) or (not nvml["gpus"] and report["amd"]):
+        out.append(f"  {AMD}")
     if nvml["problem"]:
         out.append(f"  ! {nvml['problem']}")
+    if NAME in report["environment"] and nvml["gpus"]:
+        numbers = [f"gpu {gpu['index']}" for key in nvml["visible"] for gpu in nvml["gpus"] if gpu["key"] == key]
+        order = ", ".join(f"cuda:{n} = {each}" for n, each in enumerate(numbers)) or "no GPU"
+        out.append(f"  a stage sees {order}")
+    if nvml["visible_note"]:
+        out.append(f"  ! {nvml['visible_note']}")
     out += ["", "Pythons, in the order they are tried:"]
     for python in report["pythons"]:
         out += ["  " + line for line in _python_lines(python, bool(nvml["gpus"]))]

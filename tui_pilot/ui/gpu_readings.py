@@ -152,8 +152,9 @@ class NvmlWatch:
 
     def _run(self) -> None:
         from tui_pilot.devices.nvml import Nvml
+        from tui_pilot.launch.gpu_watch import OnlyVisible
 
-        nvml = Nvml()
+        nvml = OnlyVisible(Nvml())
         inventory = nvml.open()
         if inventory.code not in (None, *ABSENT):
             self._why = f"no GPU can be read, GPU memory stays unchecked: {inventory.why}"
