@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tui_pilot.predict.residuals import Residuals
     from tui_pilot.run_folder import RunFolder
 
-    Predictions = dict[tuple[str, Shape], dict[str, Any]]
+    Predictions = dict[tuple[tuple[int, int] | None, Shape], dict[str, Any]]
 
 _SIZE = re.compile(r"([\d.]+)\s*([KMGT]i?B|B)?", re.IGNORECASE)
 HERE = "NVML, this machine"
@@ -93,7 +93,8 @@ def fit(
     code = exit_code([found for _, found in answers])
     if verify and code == EXIT_OK:
         gpu, found = answers[0]
-        own = {shape: made for (name, shape), made in predictions.items() if name == gpu.name and gpu.source == HERE}
+        own = {shape: made for (kind, shape), made in predictions.items() if kind == gpu.capability}
+        own = own if gpu.source == HERE else {}
         document["run"], code = verified(loaded, found, runs, allowed, own)
     if as_json:
         write_json(document)
@@ -143,15 +144,18 @@ def here() -> list[Gpu]:
 
 
 def search(loaded: LoadedPlan, gpu: Gpu, known: Residuals, predictions: Predictions) -> Found:
-    """The largest microbatch of a plan on one GPU; each one is predicted anew, and kept in ``predictions``."""
+    """The largest microbatch of a plan on one GPU. ``predictions`` keeps what was predicted, by capability."""
     from tui_pilot.predict.catalogue import fits
     from tui_pilot.predict.largest import Asked, Shape, largest, shapes
 
     batch = loaded.plan.batch
 
     def ask(shape: Shape) -> Asked:
-        say(f"{gpu.name}: predicting microbatch {shape.micro}, accumulation {shape.accumulation}")
-        document = predictions[gpu.name, shape] = predicted(with_shape(loaded, shape), gpu)
+        key = (gpu.capability, shape)
+        if key not in predictions:
+            say(f"{gpu.name}: predicting microbatch {shape.micro}, accumulation {shape.accumulation}")
+            predictions[key] = predicted(with_shape(loaded, shape), gpu)
+        document = predictions[key]
         plan = loaded.plan
         phases = as_sharded(document, plan)
         one = fits(phases, [gpu], {gpu.name: known}, plan.rental.memory_margin, plan.precision)
