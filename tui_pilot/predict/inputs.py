@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tui_pilot.errors import DataError
 from tui_pilot.tasks.base import Batch, Task, encode
 
 ENCODED_ROWS = 2000
@@ -35,18 +36,20 @@ class Rows:
 def rows_of(task: Task, rows: int) -> Rows:
     """``rows`` longest training rows as microbatches, and one longest evaluation microbatch."""
     plan = task.plan
-    micro = plan.batch.micro
+    micro, length = plan.batch.micro, plan.data.max_length
     try:
-        train = _longest(task, "train", rows)
-    except FileNotFoundError:
-        train = None
+        train, why = _longest(task, "train", rows), "no rows are here"
+    except Exception as error:
+        # A model folder of a config alone has no tokenizer: the planned length is then what a row can have at most.
+        if length is None or plan.model.path is None:
+            raise
+        train, why = None, f"the rows cannot be encoded here ({str(error).splitlines()[0][:120]})"
     if train is None:
-        if plan.data.max_length is None or plan.model.path is None:
-            raise ValueError("there are no rows to measure and no data.max_length")
-        made = _made(micro, plan.data.max_length, plan.task == "classification")
-        count = -(-rows // micro)
-        return Rows([made] * count, _made(plan.evaluate.micro or micro, plan.data.max_length, False),
-                    plan.data.max_length, "data.max_length: no rows are here")  # fmt: skip
+        if length is None or plan.model.path is None:
+            raise DataError("there are no rows, and no data.max_length that says how long one may be")
+        classes = plan.task == "classification"
+        window = [_made(micro, length, classes)] * -(-rows // micro)
+        return Rows(window, _made(plan.evaluate.micro or micro, length, classes), length, f"data.max_length: {why}")
     examples, basis = train
     window = [_collated(task, examples[start : start + micro]) for start in range(0, len(examples), micro)]
     checked = _longest(task, "validation", plan.evaluate.micro or micro)

@@ -123,6 +123,9 @@ def _hugging_face(stack: contextlib.ExitStack) -> None:
     from tui_pilot.tasks import hf
 
     stack.enter_context(attribute(hf, "safe_weights", lambda folder: []))
+    chat_models = sys.modules.get("tui_pilot.tasks.sft")
+    if chat_models is not None:  # it compares the tokenizer with the table of the weights: neither need be here
+        stack.enter_context(attribute(chat_models.SftTask, "_check_vocabulary", lambda *_: None))
     if "transformers" not in sys.modules:
         return
     try:
