@@ -43,6 +43,10 @@ def test_two_ranks_pass_all_fifteen_phases(work: Path) -> None:
         assert all(one["allocated_peak"] > 0 for one in memory[: 1 if phase == "export" else 2]), phase
     for phase in (*PHASES_OF["data"], "overfit", "reload"):
         assert [one["rank"] for one in row(state, phase).memory] == [0], phase
+    for name in ("forward", "backward", "step"):
+        part = row(state, "steady_step").parts[name]
+        peaks = [one["allocated_peak"] for one in part["ranks"]]
+        assert [one["rank"] for one in part["ranks"]] == [0, 1] and part["allocated_peak"] == max(peaks) > 0
     batch = snapshot(folder)["batch"]
     assert batch["planned"]["effective_batch"] == 8 and batch["counted"]["rows_per_update"] == [8, 8]
     assert row(state, "batch").inputs["effective_batch"] == 8

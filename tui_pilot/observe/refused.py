@@ -6,6 +6,7 @@ torch calls an observer at the refusal itself, before anything is unwound. There
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,7 @@ def keep_snapshot(refusal: Refusal | None, path: Path) -> str | None:
         with path.open("wb") as stream:
             pickle.dump(refusal.snapshot, stream)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # half of a snapshot shows nothing
+            path.unlink(missing_ok=True)
         return f"it could not be written: {error.strerror}"
     return None
