@@ -11,7 +11,6 @@ import pytest
 
 from tui_pilot.cli import run_command
 from tui_pilot.commands import fit as fitting
-from tui_pilot.plan.model import Launch, Plan
 from tui_pilot.predict.catalogue import Gpu
 from tui_pilot.run_folder import all_runs, write_json
 from tui_pilot.store.earlier import PREDICTION_FILE, documents
@@ -134,17 +133,6 @@ def test_what_is_missing_beside_the_step_does_not_matter(
     monkeypatch.setattr(fitting, "predicted", lambda loaded, gpu: answer)
     code, found = document(capsys, "--gpu", "t4")
     assert code == 0 and found["gpus"][0]["best"]["micro"] == 16
-
-
-def test_several_replicas_are_a_model_over_the_prediction() -> None:
-    """2 GiB of gradients twice under DDP: the reducer keeps a copy of them."""
-    held = {"parameters": 2 * GIB, "gradients": 2 * GIB, "optimizer_state": 0, "activations": GIB, "temporary": 0}
-    phases = [{"phase": "backward", "allocated_peak": 5 * GIB, "reserved_peak": 5 * GIB, "at_peak": held}]
-    units = {"total": 2 * GIB, "trainable": 2 * GIB, "largest": GIB, "root": 0}
-    plan = Plan(launch=Launch(processes=2, strategy="ddp"))
-    (row,) = fitting.as_sharded({"phases": phases, "units": units}, plan)
-    assert (row["allocated_peak"], row["basis"][:5]) == (7 * GIB, "model")
-    assert fitting.as_sharded({"phases": phases, "units": None}, plan) == phases
 
 
 def test_a_larger_margin_of_the_plan_is_asked(here: Path, capsys: Capture, asked: list[Any]) -> None:

@@ -32,6 +32,12 @@ def test_it_is_refused_with_its_key(plan: Plan, key: str) -> None:
     assert "Nothing was run." in str(refused.value)
 
 
+def test_what_is_only_predicted_may_be_sharded() -> None:
+    refuse(Plan(launch=Launch(processes=2, strategy="fsdp", nodes=2)), None, run=False)
+    with pytest.raises(PlanErrors):
+        refuse(Plan(launch=Launch(processes=2, strategy="fsdp", tensor_parallel=2)), None, run=False)
+
+
 def test_what_is_run_is_not_refused() -> None:
     refuse(Plan(), None)
     refuse(Plan(launch=Launch(processes=8, strategy="ddp")), None)

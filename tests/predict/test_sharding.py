@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tui_pilot.predict.sharding import BASIS, Units, binds_in_step, shard, units_of
+from tui_pilot.predict.sharding import BASIS, Units, shard, units_of
 
 GIB = 1 << 30
 #: 8 blocks of 1.5 GiB and 4 GiB beside them, all trained.
@@ -57,8 +57,12 @@ def test_fsdp_shards_and_gathers() -> None:
     assert found["basis"] == BASIS["fsdp"]
 
 
-def test_fsdp_load_is_built_whole() -> None:
-    assert gib(one(phase("load", parameters=16))) == {"parameters": 16}
+def test_fsdp_load_is_built_whole_and_sharded_block_by_block() -> None:
+    assert gib(one(phase("load", parameters=16))) == {"parameters": 16 + 1.5 / 4}
+
+
+def test_a_backward_with_its_peak_at_its_start_holds_no_gradients() -> None:
+    assert gib(one(phase("backward", parameters=16, activations=5))) == {"parameters": 11, "activations": 5}
 
 
 def test_fsdp_divides_the_step_and_its_temporaries() -> None:
@@ -66,14 +70,22 @@ def test_fsdp_divides_the_step_and_its_temporaries() -> None:
     assert gib(found) == {"parameters": 8, "gradients": 4, "optimizer_state": 8, "temporary": 4}
 
 
-def test_where_a_step_binds_in_steady_step_nothing_is_gathered() -> None:
+def test_parts_are_worked_out_one_by_one_and_the_highest_binds() -> None:
+    """On one GPU the step binds by its temporaries; divided by four, they are less than what a backward gathers."""
     row = phase("steady_step", parameters=16, gradients=16, optimizer_state=32, temporary=16)
-    row["parts"] = {"backward": {"allocated_peak": 1}, "step": {"allocated_peak": 2}}
-    assert binds_in_step(row)
-    assert gib(one(row))["temporary"] == 4
-    row["parts"]["backward"]["allocated_peak"] = 3
-    assert not binds_in_step(row)
-    assert gib(one(row))["parameters"] == 11
+    backward = phase("", parameters=16, gradients=16, optimizer_state=32, activations=10)
+    row["parts"] = {"step": dict(row), "backward": backward}
+    found = one(row)
+    assert gib(found["parts"]["step"]) == {"parameters": 8, "gradients": 4, "optimizer_state": 8, "temporary": 4}
+    assert gib(found) == {"parameters": 11, "gradients": 7, "optimizer_state": 8, "activations": 10}
+    assert found["allocated_peak"] == 36 * GIB == found["parts"]["backward"]["allocated_peak"]
+    assert gib(one(row, "ddp")) == {"parameters": 16, "gradients": 32, "optimizer_state": 32, "temporary": 16}
+
+
+def test_the_rest_of_the_first_window_computes() -> None:
+    row = phase("first_step", parameters=16, gradients=16, activations=9)
+    row["parts"] = {"window": phase("", parameters=16, gradients=16, activations=9)}
+    assert gib(one(row)) == {"parameters": 11, "gradients": 4, "activations": 9}
 
 
 def test_a_save_gathers_the_whole_model() -> None:

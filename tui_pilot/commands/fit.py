@@ -17,7 +17,6 @@ from tui_pilot.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNCHECKED, PlanErro
 
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
-    from tui_pilot.plan.model import Plan
     from tui_pilot.predict.catalogue import Gpu
     from tui_pilot.predict.largest import Asked, Found, Shape
     from tui_pilot.predict.residuals import Residuals
@@ -157,8 +156,7 @@ def search(loaded: LoadedPlan, gpu: Gpu, known: Residuals, predictions: Predicti
             predictions[key] = predicted(with_shape(loaded, shape), gpu)
         document = predictions[key]
         plan = loaded.plan
-        phases = as_sharded(document, plan)
-        one = fits(phases, [gpu], {gpu.name: known}, plan.rental.memory_margin, plan.precision)
+        one = fits(document["phases"], [gpu], {gpu.name: known}, plan.rental.memory_margin, plan.precision)
         missing = [_words(each) for each in document.get("not_predicted") or () if each["phase"] in NEEDED]
         if missing or not one:
             return Asked(shape, None, (missing or ["nothing was predicted"])[0])
@@ -172,15 +170,6 @@ def predicted(loaded: LoadedPlan, gpu: Gpu) -> dict[str, Any]:
     from tui_pilot.launch import predicting
 
     return predicting.predict(loaded, gpu.capability, both=False)
-
-
-def as_sharded(document: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
-    """The phases as one rank of the planned strategy holds them: of several, by the model of ``sharding``."""
-    from tui_pilot.predict.sharding import Units, shard
-
-    units = document.get("units")
-    phases: list[dict[str, Any]] = document["phases"]
-    return phases if units is None else shard(phases, plan.launch.strategy, plan.replicas, Units(**units))
 
 
 def _words(missing: dict[str, Any]) -> str:

@@ -11,16 +11,19 @@ OWN_DATA = "Write task: sft, task: classification or my_file.py:MyTask."
 BUILT_IN = ("demo", "sft", "classification")
 
 
-def refuse(plan: Plan, file: str | None) -> None:
-    """Raise ``PlanErrors`` naming every value whose meaning would silently be lost."""
+def refuse(plan: Plan, file: str | None, *, run: bool = True) -> None:
+    """Raise ``PlanErrors`` naming every value whose meaning would silently be lost.
+
+    ``run=False``: the plan is predicted, not run; several nodes and sharding are then a model of their own.
+    """
     found: list[tuple[str, Any, str, str]] = []
     if plan.task == "command":
         found.append(("task", plan.task, "a command of your own is not run by this version.", "Write a task file."))
-    if plan.launch.strategy == "fsdp":
+    if run and plan.launch.strategy == "fsdp":
         found.append(("launch.strategy", "fsdp", "sharding is not run by this version.", "Allowed here: none, ddp."))
     for key in ("nodes", "tensor_parallel"):
         value = getattr(plan.launch, key)
-        if value > 1:
+        if value > 1 and (run or key == "tensor_parallel"):
             found.append((f"launch.{key}", value, "only 1 is run by this version.", "Use launch.processes with ddp."))
     if plan.data.packing != "none" and plan.task in BUILT_IN:
         advice = "Allowed here: none. A task of your own may pack in its encode."

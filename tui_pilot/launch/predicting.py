@@ -32,7 +32,7 @@ def predict(
     with activation checkpointing turned the other way. Raises PilotError where nothing could be asked.
     """
     plan = loaded.plan
-    not_yet.refuse(plan, str(loaded.file) if loaded.file else None)
+    not_yet.refuse(plan, str(loaded.file) if loaded.file else None, run=False)
     # Fake tensors need no GPU: any Python whose torch imports will do, the plan's first.
     choice = choose("cpu" if cpu else plan.device, plan.launch.python)
     python = choice.python

@@ -66,15 +66,28 @@ def predict_run(
         _assumptions(plan, target, done, rows),
         _not_predicted(done.missed, task, folder),
     )
-    if done.model is not None:
-        found.units = dataclasses.asdict(sharding.units_of(done.model))
     if rows.evaluation is None:
         found.not_predicted.append(_missing("evaluate", "there are no validation rows"))
     if both and "forward" not in done.missed:
         found.other = _turned(make_task, plan, rows, target, done)
+    if done.model is not None:
+        units = sharding.units_of(done.model)
+        found.units = dataclasses.asdict(units)
+        _share(found, plan, units)
     found.assumptions["seconds"] = round(time.monotonic() - imported, 2)
     found.assumptions["import_seconds"] = round(imported - started, 2)
     return found
+
+
+def _share(found: Prediction, plan: Plan, units: sharding.Units) -> None:
+    """Of several replicas: the phases as one rank holds them, by arithmetic over those of one GPU."""
+    strategy, replicas = plan.launch.strategy, plan.replicas
+    if strategy == "none" or replicas < 2:
+        return
+    found.phases = sharding.shard(found.phases, strategy, replicas, units)
+    if found.other is not None:
+        found.other["phases"] = sharding.shard(found.other["phases"], strategy, replicas, units)
+    found.assumptions["sharding"] = f"{replicas} replicas, {sharding.BASIS[strategy]}"
 
 
 def _turned(
