@@ -124,6 +124,10 @@ class _Columns:
     top: int
     predicted: bool
 
+    def width(self, name: str) -> int:
+        """Cells of another counter: one more where its head would touch the one before."""
+        return max(self.cell, len(HEADS[name]) + 2)
+
 
 def _columns(page: Page) -> _Columns:
     known = counters(page.state)
@@ -134,7 +138,7 @@ def _columns(page: Page) -> _Columns:
     others = [name for name in known if name != page.counter] if count > 1 else known
     predicted = page.counter in PREDICTED and any(page.predicted.get(row.phase) for row in rows)
     extra = cell + ERROR_WIDTH if predicted else 0
-    fixed = NAME_WIDTH + cell * (len(others) + (1 if count > 1 else 0)) + extra
+    fixed = NAME_WIDTH + sum(max(cell, len(HEADS[name]) + 2) for name in others) + (cell if count > 1 else 0) + extra
     fits = max(1, min(count, (page.width - fixed - LEAST_BAR) // cell)) if count > 1 else 0
     first = max(0, min(page.rank - fits + 1, count - fits)) if page.rank >= fits else 0
     bar = page.width - fixed - cell * fits - 20
@@ -171,7 +175,7 @@ def _head(page: Page, columns: _Columns) -> Line:
     first = columns.ranks[0] if columns.ranks else 0
     cells = "".join(f"{f'{device} {n}' if n == first else n:>{columns.cell}}" for n in columns.ranks)
     cells += f"{'max':>{columns.cell}}" if columns.ranks else ""
-    cells += "".join(f"{floor(name):>{columns.cell}}" for name in columns.others)
+    cells += "".join(f"{floor(name):>{columns.width(name)}}" for name in columns.others)
     cells += f"{'pred':>{columns.cell}}{'error':>{ERROR_WIDTH}}" if columns.predicted else ""
     of = ""
     if columns.bar:
@@ -183,18 +187,19 @@ def _phase_line(page: Page, row: Row, columns: _Columns, selected: bool, binds: 
     sign, role = paint.glyph(row.verdict)
     running = row.running and page.snapshot.live
     cells = ""
+    absent = "–" if row.verdict not in (None, "not_run", "running") else ""
     for rank in columns.ranks:
-        unknown = "NA" if rank < len(row.memory) and page.counter in row.memory[rank] else "" if running else "–"
+        unknown = "NA" if rank < len(row.memory) and page.counter in row.memory[rank] else absent
         cells += f"{columns.unit.show(value_of(page, row, page.counter, rank), unknown):>{columns.cell}}"
-    unknown = "NA" if row.memory else "–" if row.verdict not in (None, "not_run", "running") else ""
+    unknown = "NA" if row.memory else absent
     highest = value_of(page, row, page.counter)
     if columns.ranks:
         cells += f"{columns.unit.show(highest, unknown):>{columns.cell}}"
     cells += "".join(
-        f"{columns.unit.show(value_of(page, row, name), unknown):>{columns.cell}}" for name in columns.others
+        f"{columns.unit.show(value_of(page, row, name), unknown):>{columns.width(name)}}" for name in columns.others
     )
     cells += _predicted(page, columns, page.predicted.get(row.phase), highest if row.memory else None)
-    said = "  sets the need" if binds else "  live" if running else ""
+    said = ("  sets the need" if columns.bar else "  need") if binds else "  live" if running else ""
     spans: Line = (
         (">" if selected else " ", "head"),
         (sign, role),
@@ -218,7 +223,8 @@ def _predicted(page: Page, columns: _Columns, foretold: Any, value: int | None) 
 
 def _part_lines(page: Page, row: Row, columns: _Columns) -> list[Line]:
     lines: list[Line] = []
-    shown = ((page.counter,) if columns.ranks else ()) + columns.others
+    shown = [(page.counter, columns.cell)] if columns.ranks else []
+    shown += [(name, columns.width(name)) for name in columns.others]
     foretold = (page.predicted.get(row.phase) or {}).get("parts")
     for name, part in row.parts.items():
         if not isinstance(part, Mapping):
@@ -228,9 +234,9 @@ def _part_lines(page: Page, row: Row, columns: _Columns) -> list[Line]:
         for rank in columns.ranks:
             value = own[rank].get(page.counter) if isinstance(own, Sequence) and rank < len(own) else None
             cells += f"{columns.unit.show(value if isinstance(value, int) else None, ''):>{columns.cell}}"
-        for each in shown:
+        for each, width in shown:
             value = part.get(each)
-            cells += f"{columns.unit.show(value if isinstance(value, int) else None):>{columns.cell}}"
+            cells += f"{columns.unit.show(value if isinstance(value, int) else None):>{width}}"
         highest = part.get(page.counter)
         highest = highest if isinstance(highest, int) else None
         cells += _predicted(page, columns, foretold.get(name) if isinstance(foretold, Mapping) else None, highest)

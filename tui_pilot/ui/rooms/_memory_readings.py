@@ -128,7 +128,9 @@ def need(state: RunState) -> str:
     found = measured.need(_memory_page.entries(state))
     if found is None:
         return (
-            "No GPU was measured: nothing here says what one would need." if any(r.memory for r in state.rows) else ""
+            "No GPU was measured: pilot-tui predict says what one would need."
+            if any(r.memory for r in state.rows)
+            else ""
         )
     unit = units.unit_for([found["bytes"]])
     rank = next(
