@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from lab import pilot_tui
 
 from tui_pilot.predict.catalogue import fits, given
 from tui_pilot.predict.largest import Asked, Found, Shape, as_json, largest, shapes
@@ -79,3 +83,14 @@ def test_what_cannot_be_predicted_ends_the_search_and_says_why() -> None:
 
 def test_an_empty_search_is_no_answer() -> None:
     assert largest([], asking(1, 1, 100, [])) == Found(None, ())
+
+
+def test_the_whole_way_on_the_demo(tmp_path: Path) -> None:
+    """The command, a prediction in a process of its own, and the answer."""
+    pytest.importorskip("torch", reason="torch is not installed: pip install '.[pilot]'")
+    arguments = ["fit", "--usable", "1GiB", "--set", "batch.micro=1", "--set", "batch.accumulation=1", "--json"]
+    done = pilot_tui(arguments, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (gpu,) = json.loads(done.stdout)["gpus"]
+    assert gpu["best"]["micro"] == 1 and gpu["best"]["binding_phase"] in ("first_step", "steady_step")
+    assert 50 << 20 < gpu["best"]["need_bytes"] < 300 << 20

@@ -56,7 +56,8 @@ class Residuals:
 
 def unmeasured(gpu: str) -> Residuals:
     """No run on that class yet: the prediction as it is, and the stated floor."""
-    return Residuals(gpu, 0, basis=f"no run on {gpu} here: margin at the floor of {FLOOR_UNMEASURED:.0%}")
+    context = "" if gpu == CPU else ", from which the CUDA context still goes"
+    return Residuals(gpu, 0, basis=f"no run on {gpu} here: margin at the floor of {FLOOR_UNMEASURED:.0%}{context}")
 
 
 def learn(

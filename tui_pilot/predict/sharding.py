@@ -22,7 +22,7 @@ trainable parameters. Activations are those of the rank's own microbatch.
 2U: the unit that computes and the one that is fetched ahead; where the peak is at the loss neither is there, so this is
 an upper bound. U' are that unit's gradients before they are reduced, and once more the buffer they are reduced from;
 a backward that has its peak at its start, with no gradient made yet, holds neither. An optimizer's temporaries grow
-with what it updates: /N. Held against two real processes on a CPU (``tests/benchmarks/sharding.py``): DDP within 0.02%,
+with what it updates: /N. Held against two real processes on a CPU (``tests/benchmarks/sharding.py``): DDP within 0.5%,
 FSDP2 between 1% too little and 8% too much.
 
 Not in it: NCCL's own buffers (outside torch, 1 to 2 GiB a communicator), padding of shards, offloading, tensor
