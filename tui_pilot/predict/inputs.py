@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from tui_pilot.tasks.base import Batch, Task, encode
 
 ENCODED_ROWS = 2000
 """Of more rows than this the longest by characters are encoded; the rest cannot be longer by much."""
+
+BUILT_IN = ("sft", "classification")
+TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.tiktoken", "spiece*")
 
 
 @dataclass
@@ -38,6 +42,9 @@ def rows_of(task: Task, rows: int) -> Rows:
     plan = task.plan
     micro, length = plan.batch.micro, plan.data.max_length
     try:
+        if plan.task in BUILT_IN and plan.model.path is not None and not _has_tokenizer(Path(plan.model.path)):
+            # Some libraries make an empty tokenizer where there are no files, and every row would have one token.
+            raise DataError("the model's folder has no tokenizer")
         train, why = _longest(task, "train", rows), "no rows are here"
     except Exception as error:
         # A model folder of a config alone has no tokenizer: the planned length is then what a row can have at most.
@@ -74,6 +81,10 @@ def _longest(task: Task, split: str, count: int) -> tuple[list[Any], str] | None
     encoded.sort(key=lambda each: each[:2])
     examples = [example for _, _, example in encoded[:count]]
     return [examples[number % len(examples)] for number in range(count)], basis
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any(True for pattern in TOKENIZERS for _ in folder.glob(pattern))
 
 
 def _length(example: Any) -> int:

@@ -52,7 +52,7 @@ def predict_run(
     ``both``: also with activation checkpointing turned the other way.
     """
     started = time.monotonic()
-    _import_libraries(plan)
+    _import_libraries(plan, folder)
     imported = time.monotonic()
     task = make_task(plan)
     try:
@@ -201,12 +201,12 @@ def words_of(error: Exception) -> str:
     return f"{kind}: {text[:300]}"
 
 
-def _import_libraries(plan: Plan) -> None:
+def _import_libraries(plan: Plan, folder: Path) -> None:
     """Loaded before anything is replaced in them, and apart from the seconds of the prediction itself."""
     import torch._dynamo
     import torch._subclasses.fake_tensor  # noqa: F401
 
-    if plan.model.path is None and plan.task in ("demo", "classification"):
+    if plan.model.path is None and "transformers" not in sys.modules and not _speaks_of_transformers(plan, folder):
         return
     for name in (
         "transformers.modeling_utils",
@@ -217,3 +217,14 @@ def _import_libraries(plan: Plan) -> None:
             __import__(name)
         except ImportError:
             return
+
+
+def _speaks_of_transformers(plan: Plan, folder: Path) -> bool:
+    """Whether a task of one's own may load the library later, inside ``build_model``."""
+    file = plan.task.rpartition(":")[0]
+    if not file:
+        return False
+    try:
+        return any("transformers" in each.read_text("utf-8") for each in (folder / file).parent.glob("*.py"))
+    except (OSError, UnicodeDecodeError):
+        return True
