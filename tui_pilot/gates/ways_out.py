@@ -40,8 +40,8 @@ def ways_out(plan: Plan, phase: str, rows: bool = True, predicted: Predicted | N
     if plan.model.path is not None and plan.model.adapter is None and phase in (*TRAINS, "checkpoint", "export"):
         ways.append(_way({"model.adapter": {"kind": "lora"}}, False, "what is trained: an adapter, not every weight"))
     if plan.data.max_length and plan.data.max_length > 1 and batch:
-        change = {"data.max_length": plan.data.max_length // 2}
-        ways.append(_way(change, False, "the examples: rows that are cut lose their end"))
+        cut: dict[str, Any] = {"data.max_length": plan.data.max_length // 2}
+        ways.append(_way(cut, False, "the examples: rows that are cut lose their end"))
     if predicted is not None:
         for way in ways:
             way["predicted"] = predicted(way["set"])
