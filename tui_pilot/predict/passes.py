@@ -79,7 +79,7 @@ def run(task: Task, rows: Rows, target: Target, fake: bool = True, watch: Callab
         if fake:
             from torch._subclasses.fake_tensor import FakeTensorMode
 
-            stack.enter_context(patches.fakeable(foreach=target.gpu))
+            stack.enter_context(patches.fakeable(target.gpu, lambda: _paused(step.tracker)))
             step.mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(step.tracker)
         for phase in ("load", "forward", "backward", "first_step", "steady_step", "evaluate", "export"):
@@ -282,11 +282,11 @@ class _Step:
 @contextmanager
 def _paused(tracker: Tracker) -> Iterator[None]:
     """Operators in here are not followed."""
-    tracker.paused = True
+    before, tracker.paused = tracker.paused, True
     try:
         yield
     finally:
-        tracker.paused = False
+        tracker.paused = before
 
 
 def how(optimizer: torch.optim.Optimizer, target: Target) -> str:

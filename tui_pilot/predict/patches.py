@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+Quietly = Callable[[], contextlib.AbstractContextManager[Any]]
 CONSTANT_ELEMENTS = 1 << 20
 """Values of the batch, and what is computed from them alone, are kept up to this size."""
 
@@ -34,8 +35,11 @@ def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def fakeable(foreach: bool) -> Iterator[None]:
-    """Everything a step under a fake mode needs. ``foreach``: what an optimizer left to itself takes on the target."""
+def fakeable(foreach: bool, quietly: Quietly = contextlib.nullcontext) -> Iterator[None]:
+    """Everything a step under a fake mode needs. ``foreach``: what an optimizer left to itself takes on the target.
+
+    ``quietly``: a context in which nothing is followed; reading weights makes no tensor beside those of the files.
+    """
     from torch._subclasses import fake_tensor
 
     with contextlib.ExitStack() as stack:
@@ -45,7 +49,7 @@ def fakeable(foreach: bool) -> Iterator[None]:
         for module in [each for name, each in sys.modules.items() if name.startswith("torch.optim.")]:
             if hasattr(module, "_default_to_fused_or_foreach"):
                 stack.enter_context(attribute(module, "_default_to_fused_or_foreach", _default(foreach)))
-        _hugging_face(stack)
+        _hugging_face(stack, quietly)
         yield
 
 
@@ -118,7 +122,7 @@ def _met_twice(model: nn.Module) -> set[int]:
     return {each for each in every if every.count(each) > 1} if len(every) > len(set(every)) else set()
 
 
-def _hugging_face(stack: contextlib.ExitStack) -> None:
+def _hugging_face(stack: contextlib.ExitStack, quietly: Quietly) -> None:
     """Models from their configs, and masks as their values say; nothing where the library is not loaded."""
     from tui_pilot.tasks import hf
 
@@ -134,8 +138,12 @@ def _hugging_face(stack: contextlib.ExitStack) -> None:
         return
     kind: Any = modeling_utils.PreTrainedModel
     original = vars(kind)["from_pretrained"]
-    made: Any = _from_config
-    kind.from_pretrained = classmethod(made)
+
+    def made(cls: Any, *args: Any, **keywords: Any) -> Any:
+        with quietly():
+            return _from_config(cls, *args, **keywords)
+
+    kind.from_pretrained = classmethod(made)  # followed from here on, as what the model holds
     stack.callback(setattr, kind, "from_pretrained", original)
     tracing = getattr(masking_utils, "is_tracing", None)
     if tracing is not None:
