@@ -99,6 +99,18 @@ def test_more_is_never_gathered_than_there_is() -> None:
     assert gib(one(phase("forward", parameters=16), units=units))["parameters"] == 20
 
 
+def test_reserved_that_a_phase_only_inherits_is_not_scaled_up() -> None:
+    """One GPU keeps 100 GiB after a step of 80; a save of 20 still shows them, and needs no more than the step did."""
+    step = phase("steady_step", parameters=16, gradients=16, optimizer_state=32, activations=16)
+    save = phase("export", parameters=16, optimizer_state=4)
+    step["reserved_peak"] = save["reserved_peak"] = 100 * GIB
+    shared = shard([step, save], "fsdp", 4, UNITS)
+    assert gib(shared[0]) == {"parameters": 11, "gradients": 7, "optimizer_state": 8, "activations": 16}
+    assert shared[0]["reserved_peak"] == 42 * GIB * 100 // 80
+    assert shared[1]["allocated_peak"] == 25 * GIB
+    assert shared[1]["reserved_peak"] == shared[0]["reserved_peak"]
+
+
 def test_more_replicas_never_need_more() -> None:
     row = phase("backward", parameters=16, gradients=16, activations=5)
     needs = [one(row, replicas=count)["allocated_peak"] for count in (2, 3, 4, 8, 64)]

@@ -82,12 +82,15 @@ def units_of(model: Any) -> Units:
 def shard(phases: Iterable[Mapping[str, Any]], strategy: Strategy, replicas: int, units: Units) -> list[dict[str, Any]]:
     """The phases of a prediction for one GPU as one rank of ``replicas`` holds them, with the ``basis`` of each.
 
-    Parts are worked out one by one, and a phase is its highest part: which one binds may be another than on one GPU. A
-    phase without categories (it was not predicted) stays as it is, with nothing claimed.
+    Parts are worked out one by one, and a phase is its highest part: which one binds may be another than on one GPU.
+    Reserved keeps the proportion to what was allocated at most until then, and never falls: what a phase only inherits
+    from the ones before it says nothing about itself. A phase without categories (it was not predicted) stays as it
+    is, with nothing claimed.
     """
     if strategy == "none" or replicas < 2:
         return [{**phase, "basis": BASIS["none"]} for phase in phases]
     found = []
+    reserve = _Reserve()
     for phase in phases:
         name = str(phase["phase"])
         whole = _shared(phase, piece_of(name), strategy, replicas, units)
@@ -95,12 +98,13 @@ def shard(phases: Iterable[Mapping[str, Any]], strategy: Strategy, replicas: int
             found.append({**phase, "basis": "not predicted"})
             continue
         parts = {
-            part: shared
+            part: {**shared, "reserved_peak": reserve.of(figures, shared["allocated_peak"])}
             for part, figures in (phase.get("parts") or {}).items()
             if (shared := _shared(figures, piece_of(name, part), strategy, replicas, units)) is not None
         }
         highest = max(parts.values(), key=lambda each: each["allocated_peak"]) if parts else whole
-        found.append({**phase, **highest, "parts": parts, "basis": BASIS[strategy]})
+        reserved = reserve.of(phase, highest["allocated_peak"])
+        found.append({**phase, **highest, "reserved_peak": reserved, "parts": parts, "basis": BASIS[strategy]})
     return found
 
 
@@ -127,15 +131,24 @@ def _shared(
     held = {name: int(categories.get(name) or 0) for name in CATEGORIES}
     at_peak = _ddp(held, units) if strategy == "ddp" else _fsdp(piece, held, replicas, units)
     total = sum(at_peak.values())
-    return {"allocated_peak": total, "reserved_peak": _reserved(figures, total), "at_peak": at_peak}
+    return {"allocated_peak": total, "at_peak": at_peak}
 
 
-def _reserved(figures: Mapping[str, Any], allocated: int) -> int | None:
-    """Reserved in proportion: how much the allocator keeps beyond what is allocated is taken from the one GPU."""
-    before, reserved = int(figures["allocated_peak"]), figures.get("reserved_peak")
-    if not isinstance(reserved, int) or before <= 0:
-        return None
-    return max(allocated, round(allocated * reserved / before))
+class _Reserve:
+    """What the allocator keeps beyond what is allocated, carried from one GPU to a rank, phase after phase."""
+
+    def __init__(self) -> None:
+        self.allocated = 0  # on one GPU, the most until now
+        self.reserved = 0  # on a rank, the most until now
+
+    def of(self, figures: Mapping[str, Any], allocated: int) -> int | None:
+        """The reserved peak of a rank that allocates that much; None where one GPU's is not known."""
+        reserved = figures.get("reserved_peak")
+        self.allocated = max(self.allocated, int(figures["allocated_peak"]))
+        if not isinstance(reserved, int) or not self.allocated:
+            return None
+        self.reserved = max(self.reserved, allocated, round(allocated * reserved / self.allocated))
+        return self.reserved
 
 
 def _ddp(held: dict[str, int], units: Units) -> dict[str, int]:
