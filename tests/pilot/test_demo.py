@@ -52,6 +52,28 @@ def test_memory_phases_are_measured_apart(demo_run: DemoRun) -> None:
     assert set(row(document, "resume")["parts"]) == {"load", "forward", "backward", "step"}
 
 
+def test_memory_inside_phases_was_said_while_they_ran(demo_run: DemoRun) -> None:
+    for stage in ("overfit", "peak", "train"):
+        lines = [
+            json.loads(line) for line in (demo_run.folder.events / f"{stage}.rank0.jsonl").read_text().splitlines()
+        ]
+        phase = None
+        for line in lines:
+            if line["kind"] == "phase_started":
+                phase = line["phase"]
+            elif line["kind"] == "phase_ended":
+                phase = None
+            elif line["kind"] == "live":
+                assert line["phase"] == phase, "nothing is said between phases"
+                assert 0 <= line["allocated"] < 1 << 31 and line["reserved"] is None and line["rank"] == 0
+    said = [
+        line for line in (demo_run.folder.events / "overfit.rank0.jsonl").read_text().splitlines() if '"live"' in line
+    ]
+    assert said and all(len(line) < 300 for line in said), "small lines"
+    host = row(demo_run.document, "steady_step")["memory"][0]
+    assert host["rss_anon_peak"] > 0 and host["rss_file_peak"] > 0 and host["host_limit"] > host["host_peak"]
+
+
 def test_resume_is_bit_equal_in_a_new_process(demo_run: DemoRun) -> None:
     inputs = row(demo_run.document, "resume")["inputs"]
     assert inputs["bit_equal"] is True and inputs["tolerance"] == 0.0

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from tui_pilot.devices import host  # noqa: E402
 from tui_pilot.observe import host_memory  # noqa: E402
 from tui_pilot.observe.categories import categories  # noqa: E402
-from tui_pilot.observe.live import Live, Look, moved  # noqa: E402
+from tui_pilot.observe.live import HOST_EVERY, Live, Look, moved  # noqa: E402
 from tui_pilot.observe.memory import Meter, joined  # noqa: E402
 
 MIB = 1 << 20
@@ -74,7 +74,7 @@ def test_lines_come_with_changes_alone_and_none_between_phases() -> None:
     held = seen.live.end()
     seen.value = (90 * MIB, 90 * MIB)
     assert seen.said == [("forward", 0, None), ("forward", 50 * MIB, 60 * MIB)], "a change is said once"
-    assert held.readings >= 6 and held.highest["rss_anon_peak"] > 0
+    assert 1 <= held.readings <= seen.looks // HOST_EVERY + 1 and held.highest["rss_anon_peak"] > 0
     looks = seen.looks
     seen.live.begin("backward")
     until(lambda: len(seen.said) == 3, "the next phase says its first figure")

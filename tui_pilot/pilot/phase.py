@@ -21,7 +21,7 @@ from tui_pilot.gates.codes import reason
 from tui_pilot.gates.crash_words import translated
 from tui_pilot.gates.verdict import Reason, Verdict
 from tui_pilot.observe import host_memory
-from tui_pilot.observe.live import HZ, Held, Live, Look
+from tui_pilot.observe.live import HOST_EVERY, HZ, Held, Live, Look
 from tui_pilot.observe.memory import Window, joined
 from tui_pilot.pilot import out_of_memory
 from tui_pilot.pilot.context import Context
@@ -99,7 +99,7 @@ class Phase:
         row = joined(self.windows, self.context.rank, meter.device, meter.uuid)
         row["reachable"] = self.reachable
         if self.held is not None and self.windows:
-            host_memory.with_samples(row, self.held.highest, self.held.readings, HZ)
+            host_memory.with_samples(row, self.held.highest, self.held.readings, HZ / HOST_EVERY)
         if self.reachable is not None:
             row["known"]["reachable"] = {"kind": "exact", "source": "parameters, gradients, buffers, optimizer state"}
             after = row.get("allocated_after")
