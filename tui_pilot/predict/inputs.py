@@ -38,14 +38,17 @@ class Rows:
 
 
 def rows_of(task: Task, rows: int) -> Rows:
-    """``rows`` longest training rows as microbatches, and one longest evaluation microbatch."""
+    """``rows`` longest training rows as microbatches, and one longest evaluation microbatch.
+
+    Of several replicas: what the first one gets, every so-many-th of the longest of all.
+    """
     plan = task.plan
     micro, length = plan.batch.micro, plan.data.max_length
     try:
         if plan.task in BUILT_IN and plan.model.path is not None and not _has_tokenizer(Path(plan.model.path)):
             # Some libraries make an empty tokenizer where there are no files, and every row would have one token.
             raise DataError("the model's folder has no tokenizer")
-        train, why = _longest(task, "train", rows), "no rows are here"
+        train, why = _longest(task, "train", rows * plan.replicas), "no rows are here"
     except Exception as error:
         # A model folder of a config alone has no tokenizer: the planned length is then what a row can have at most.
         if length is None or plan.model.path is None:
@@ -57,7 +60,7 @@ def rows_of(task: Task, rows: int) -> Rows:
         classes = plan.task == "classification"
         window = [_made(micro, length, classes)] * -(-rows // micro)
         return Rows(window, _made(plan.evaluate.micro or micro, length, classes), length, f"data.max_length: {why}")
-    examples, basis = train
+    examples, basis = train[0][:: plan.replicas], train[1]
     window = [_collated(task, examples[start : start + micro]) for start in range(0, len(examples), micro)]
     checked = _longest(task, "validation", plan.evaluate.micro or micro)
     evaluation = None if checked is None else _collated(task, checked[0])
