@@ -12,7 +12,7 @@ from tui_pilot.devices import report
 from tui_pilot.devices.pythons import Choice
 from tui_pilot.devices.readings import Gpu, Inventory, Reading
 from tui_pilot.devices.visible import visible
-from tui_pilot.launch.gpu_watch import GpuWatch
+from tui_pilot.launch.gpu_watch import GpuWatch, full_hz
 from tui_pilot.run_folder import RunFolder
 
 GIB = 1 << 30
@@ -140,12 +140,17 @@ def test_amd_is_said_to_have_torchs_numbers_only(monkeypatch: pytest.MonkeyPatch
 
 
 WATCH = """
-from tui_pilot.launch.gpu_watch import GpuWatch
+from tui_pilot.launch.gpu_watch import GpuWatch, full_hz
 from tui_pilot.run_folder import RunFolder
 watch = GpuWatch(RunFolder(Path("run")))
 watch.phase_began("load")
 first = watch.phase_ended("load")
 """
+
+
+def test_many_gpus_are_read_less_often() -> None:
+    assert [full_hz(count) for count in (0, 1, 4)] == [20.0, 20.0, 20.0]
+    assert 10.0 < full_hz(8) < 20.0 and full_hz(8) * 8 <= 150 and full_hz(64) == 10.0
 
 
 def test_sixty_four_gpus_through_the_real_binding(on_stub: Run) -> None:

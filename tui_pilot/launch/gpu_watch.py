@@ -13,8 +13,15 @@ from tui_pilot.devices.sampler import Sampler
 from tui_pilot.devices.visible import visible
 from tui_pilot.run_folder import RunFolder
 
-FULL_HZ = 20.0
+FULL_HZ, LEAST_HZ = 20.0, 10.0
 IDLE_HZ = 2.0
+CALLS_A_SECOND = 145
+"""Memory readings while a phase is open; sensors come on top. The driver answers them under one lock."""
+
+
+def full_hz(gpus: int) -> float:
+    """How often each of that many GPUs is read while a phase is open: 20 times a second, with many of them 10."""
+    return max(LEAST_HZ, min(FULL_HZ, CALLS_A_SECOND / max(1, gpus)))
 
 
 class OnlyVisible:
@@ -62,7 +69,7 @@ class GpuWatch:
     def phase_began(self, phase: str) -> None:
         """A phase is open: full rate, and a new window."""
         if self.active:
-            self._sampler.hz = FULL_HZ
+            self._sampler.hz = full_hz(self.gpus)
             self._sampler.mark(f"{phase} begins")
 
     def phase_ended(self, phase: str) -> list[dict[str, Any]]:
