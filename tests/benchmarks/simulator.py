@@ -3,8 +3,8 @@
     python tests/benchmarks/simulator.py [--events 1000000] [--repeat 3]
 
 Prints one JSON line: events, wall and CPU seconds of each replay, the least wall time, events a second, and the peaks,
-which a change of the simulator must not move. The log is made up like a training run's: weights stay, activations are freed in reverse
-order after each forward, temporaries live for two events; sizes from 4 bytes to 200 MiB.
+which a change of the simulator must not move. The log is made up like a training run's: weights stay, activations are
+freed in reverse order after each forward, temporaries live for two events; sizes from 4 bytes to 200 MiB.
 """
 
 from __future__ import annotations
