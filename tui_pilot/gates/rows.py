@@ -11,8 +11,8 @@ from typing import Any
 
 from tui_pilot.gates.content import Lost, Message, breaks_off, fold, squeeze
 from tui_pilot.gates.entities import entities
+from tui_pilot.gates.label_kinds import IGNORE, kind_of
 
-IGNORE = -100
 EXPLAINS = frozenset({"length_cap", "wrong_role_supervised", "turn_unsupervised", "message_lost"})
 """Faults after which the supervised text must differ from the source: no words are lost besides."""
 
@@ -80,7 +80,8 @@ class RowFacts:
 class RowReport:
     """Counts of a row for the audit, and its faults as ``(code, detail)``.
 
-    ``ends`` are the end tokens of the row from its first label on, and how many of them are supervised.
+    ``ends`` are the end tokens of the row from its first label on, and how many of them are supervised. ``kind`` says
+    what the labels are where they do not stand at the places of the ids (see ``kind_of``).
     """
 
     tokens: int = 0
@@ -89,6 +90,7 @@ class RowReport:
     lost: int = 0
     roles: dict[str, int] = field(default_factory=dict)
     ends: tuple[int, int] = (0, 0)
+    kind: str | None = None
     faults: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, code: str, **detail: Any) -> None:
@@ -103,7 +105,13 @@ def supervised_places(labels: Sequence[int]) -> list[int]:
 def inspect(facts: RowFacts, expected: Expected) -> RowReport:
     """All counts and faults of one row."""
     report = RowReport(tokens=len(facts.whole), length=len(facts.ids))
-    if isinstance(facts.labels, (list, tuple)):
+    report.kind = None if expected.classes else kind_of(facts.labels, facts.ids, facts.spans is not None)
+    if report.kind in ("none", "numbers"):
+        report.supervised = 1
+        _check_cap(facts, expected, report)
+    elif report.kind == "sequence":
+        _check_sequence(facts, expected, report)
+    elif isinstance(facts.labels, (list, tuple)):
         if expected.classes and not _names_tokens(facts):
             report.supervised = sum(1 for label in facts.labels if label != IGNORE)
             _check_class(facts, expected, report, facts.labels)
@@ -137,6 +145,23 @@ def _check_target(facts: RowFacts, expected: Expected, report: RowReport) -> Non
         turns = [turn for turn in turns if turn == last]
     if turns:
         report.add("empty_target", turn=turns[0])
+
+
+def _check_sequence(facts: RowFacts, expected: Expected, report: RowReport) -> None:
+    """A target beside the input: every label counts, and the end token is one of them."""
+    counted = [label for label in facts.labels if label != IGNORE]
+    full = facts.full_labels if facts.full_labels is not None else facts.labels
+    due = sum(1 for label in full if label != IGNORE)
+    report.supervised, report.lost = len(counted), max(0, due - len(counted))
+    if report.lost:
+        report.add("response_truncated", lost=report.lost, of=due)
+    elif expected.ends and len(facts.labels) not in (len(facts.ids), expected.max_length):
+        report.ends = (1, 1) if any(label in expected.ends for label in counted) else (0, 0)
+        if not report.ends[0]:
+            report.add("missing_end_token")
+    _check_cap(facts, expected, report)
+    _check_bos(facts, expected, report)
+    _check_text(facts, report)
 
 
 def _names_tokens(facts: RowFacts) -> bool:
@@ -189,7 +214,7 @@ def _check_tokens(facts: RowFacts, expected: Expected, report: RowReport) -> Non
     if shift:
         report.add("span_shifted", shift=shift)
     _check_bos(facts, expected, report)
-    _check_end(facts, expected, report, places, shift)
+    _check_end(facts, expected, report, places, shift or len(facts.labels) - len(facts.ids))
     _check_roles(facts, expected, report, places)
     _check_text(facts, report)
 

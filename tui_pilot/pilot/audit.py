@@ -15,6 +15,7 @@ from tui_pilot.gates.rows import Expected, RowFacts, RowReport, inspect
 from tui_pilot.gates.verdict import LIST_LIMIT
 from tui_pilot.pilot.audit_problems import broken_rows, class_tables, duplicate_ids, task_problems
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.lengths import example_length
 from tui_pilot.pilot.pairs import report_pair, sides_of
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.row_facts import Collated, FactsOf, ends_open, is_own, marker_of
@@ -123,7 +124,7 @@ class Auditor:
         self.classes: Counter[Any] = Counter()
         self.problems: list[dict[str, Any]] = []
         self.kept = 0
-        self.pairs = 0
+        self.kinds: Counter[str | None] = Counter()
         self.open_ends = 0
         self.longest_row: Any = None
         self._top = -1
@@ -175,13 +176,15 @@ class Auditor:
             self.check.look(row, split.name, record, source)
         facts = None
         if sides_of(example) is not None:
-            self.pairs += 1
             report = report_pair(row, split.name, record, example, full, self.expected)
         else:
             facts = self.facts_of(row, split.name, record, source, example, full, collated)
             report = inspect(facts, self.expected)
             self.open_ends += ends_open(source or record)
+        if facts is not None and not facts.ids:
+            report.length = report.tokens = example_length(example)
         self.rows += 1
+        self.kinds[report.kind if facts is not None else "pair"] += 1
         self.supervised_rows += bool(report.supervised)
         if report.length > self._top:
             self._top, self.longest_row = report.length, row
@@ -190,7 +193,7 @@ class Auditor:
         if split.name == "train":
             self.train_lengths.append(report.length)
             self.train_supervised.append(report.supervised)
-        if facts is not None and not isinstance(facts.labels, (list, tuple)):
+        if facts is not None and not isinstance(facts.labels, (list, tuple, type(None))):
             self.classes[facts.labels] += 1
         for code, detail in report.faults:
             self._count(code, detail, row, split.name)
@@ -266,10 +269,12 @@ class Auditor:
             if fault.count > LIST_LIMIT:
                 faults[code]["file"] = str(context.run.examples / "audit.jsonl")
         unchecked = []
-        tokens = not self.classes and not self.expected.classes and self.pairs < self.rows
+        tokens = bool(self.kinds[None]) and not self.classes and not self.expected.classes
         if tokens and not self.facts_of.spans and self.task.plan.data.train_on != "all":
             unchecked.append("The task gives no spans: whether only the planned roles are trained was not looked at.")
-        if tokens and not self.expected.ends:
+        if self.kinds["none"]:
+            unchecked.append(f"{plural(self.kinds['none'], 'row')} have no labels: what is trained was not looked at.")
+        if (tokens or self.kinds["sequence"]) and not self.expected.ends:
             unchecked.append("The task names no end token: whether it is trained on was not looked at.")
         return {
             "rows": self.rows if self.train_lengths else 0,

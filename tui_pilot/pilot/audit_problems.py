@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tui_pilot.pilot.row_view import plain_list
 from tui_pilot.pilot.rows import Split
 from tui_pilot.tasks.base import Task
 from tui_pilot.tasks.class_names import Names, fold, settle
@@ -39,7 +40,7 @@ def duplicate_ids(split: Split) -> dict[str, Any] | None:
 def _content(record: Any) -> Any:
     if not isinstance(record, Mapping):
         return record
-    return {key: value for key, value in record.items() if key != "id" and not str(key).startswith("_")}
+    return {key: plain_list(value) for key, value in record.items() if key != "id" and not str(key).startswith("_")}
 
 
 def broken_rows(task: Task, split: str) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ RUN = 8
 NEAR_SHARE = 0.5
 COMMON_SHARE, COMMON_ROWS = 0.5, 10
 LEAST_WORDS = 3
+LEAST_DIFFERENT = 4
 
 _SIGNS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(f"[{_SIGNS}]|[^\\W{_SIGNS}]+")
@@ -44,9 +45,10 @@ def words_of(text: str) -> list[str]:
 
 
 def runs_of(text: str) -> set[int]:
-    """Hashes of every run of eight words."""
+    """Hashes of every run of eight words; a run of few different ones (pixels, bits, a word repeated) tells nothing."""
     words = words_of(text)
-    return {hash(tuple(words[start : start + RUN])) for start in range(len(words) - RUN + 1)}
+    runs = (tuple(words[start : start + RUN]) for start in range(len(words) - RUN + 1))
+    return {hash(run) for run in runs if len(set(run)) >= LEAST_DIFFERENT}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tui_pilot.gates.rows import IGNORE, Expected, RowFacts, RowReport, inspect
+from tui_pilot.gates.label_kinds import IGNORE
+from tui_pilot.gates.rows import Expected, RowFacts, RowReport, inspect
 from tui_pilot.pilot.row_view import plain_list
 
 SIDES = ("chosen", "rejected")

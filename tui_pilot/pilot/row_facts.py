@@ -9,7 +9,8 @@ import torch
 
 from tui_pilot.gates.content import Message, lost_messages, messages_of
 from tui_pilot.gates.entities import word_labels
-from tui_pilot.gates.rows import IGNORE, Expected, RowFacts
+from tui_pilot.gates.label_kinds import IGNORE
+from tui_pilot.gates.rows import Expected, RowFacts
 from tui_pilot.pilot.row_view import plain_list
 from tui_pilot.tasks.base import Example, Task, defines
 
@@ -53,10 +54,10 @@ class FactsOf:
         self, row: Any, split: str, record: Any, source: Any, example: Example, full: Example, collated: Collated | None
     ) -> RowFacts:
         """One row. ``source`` is the file's own row where it is known, else the record."""
-        ids, labels = plain_list(example["input_ids"]), plain_list(example["labels"])
+        ids, labels = ids_of(example), plain_list(example.get("labels"))
         facts = RowFacts(row, split, ids, labels)
         if full is not example:
-            facts.full_ids, facts.full_labels = plain_list(full["input_ids"]), plain_list(full["labels"])
+            facts.full_ids, facts.full_labels = ids_of(full), plain_list(full.get("labels"))
         if collated is not None:
             facts.full_ids, facts.full_labels = facts.full_ids or ids, facts.full_labels or labels
             facts.ids, facts.labels, facts.padding = collated
@@ -109,6 +110,12 @@ class FactsOf:
                 runs.append(self.task.decode(run))
                 run = []
         return "".join(runs)
+
+
+def ids_of(example: Example) -> list[int]:
+    """The row's ids; none where it is a picture or holds several texts, whose ids are no single row of them."""
+    ids = plain_list(example.get("input_ids"))
+    return ids if isinstance(ids, list) and not any(isinstance(each, (list, tuple)) for each in ids) else []
 
 
 def _inside(own: list[int], ids: list[int], labels: list[int]) -> Collated | None:

@@ -33,16 +33,16 @@ def content_keys(task: Task, records: Sequence[Any]) -> tuple[str, ...] | None:
     """Keys of the records whose value changes what the model sees.
 
     Found by giving a row another row's value under one key and encoding again: a remark, a source's name or a row's
-    number never makes two rows different, and a picture's path does. None where encoding does not tell: it draws at
-    random, or goes by something else than the record.
+    number never makes two rows different, and a picture's path does, or an id that names its file. None where encoding
+    does not tell: it draws at random, or goes by something else than the record.
     """
     rows = [dict(record) for record in records if isinstance(record, Mapping)]
     seen = [(row, found) for row in rows if (found := _inputs(task, row)) is not None]
     if len(seen) < 2 or _inputs(task, seen[0][0]) != seen[0][1]:
         return None
     names = dict.fromkeys(key for row, _ in seen for key in row)
-    found = tuple(key for key in names if key not in OWN_KEYS and _matters(task, key, seen))
-    return found or (("id",) if "id" in names and _matters(task, "id", seen) else None)
+    found = tuple(key for key in names if (key not in OWN_KEYS or key == "id") and _matters(task, key, seen))
+    return found or None
 
 
 def _matters(task: Task, key: str, seen: Sequence[tuple[dict[str, Any], Any]]) -> bool:
@@ -51,7 +51,8 @@ def _matters(task: Task, key: str, seen: Sequence[tuple[dict[str, Any], Any]]) -
         if key not in row:
             continue
         others = (seen[(place + step) % len(seen)][0] for step in range(1, len(seen)))
-        other = next((each for each in others if key in each and each[key] != row[key]), None)
+        own = plain_list(row[key])
+        other = next((each for each in others if key in each and plain_list(each[key]) != own), None)
         if other is None:
             continue
         if _inputs(task, {**row, key: other[key]}) != inputs:
