@@ -395,7 +395,7 @@ class Own(Tiny):
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(OPEN, "once autocast's cache is emptied"), (COPIES, "when the sign of every second weight is turned in place")],
+    [(OPEN, "once autocast's cache is emptied"), (COPIES, "when the signs of half of the weights are turned in place")],
 )
 def test_6_07_forwards_that_read_old_weights(lab: Lab, code: str, words: str) -> None:
     reason = reason_of(row(stages(lab, "peak", code=code), "steady_step"), "update_not_seen")

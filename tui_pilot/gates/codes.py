@@ -161,7 +161,12 @@ CODES: Final[dict[str, Code]] = _table(
     # batch
     ("effective_batch_differs", "batch", "fail", "micro x accumulation x replicas must be what an update sees."),
     ("sources_disagree", "batch", "fail", "Count supervised items the same way in count and in loss."),
-    ("loss_not_token_weighted", "batch", "fail", "Return the loss summed over supervised tokens, not a mean."),
+    (
+        "loss_not_token_weighted",
+        "batch",
+        "fail",
+        "Return the loss summed over supervised tokens, not a mean; rows compared by design: gates.severity.",
+    ),
     ("gradient_scaled", "batch", "fail", "Divide by the window's token count once."),
     ("scheduler_ticks", "batch", "fail", "Tick the schedule once per update that really happened."),
     ("lr_curve_differs", "batch", "fail", "The schedule must reach the planned rate after warm-up."),

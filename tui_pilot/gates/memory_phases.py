@@ -9,7 +9,7 @@ from typing import Any
 
 from tui_pilot.gates import control, disk, evaluated, kept, precision, ranks, residue
 from tui_pilot.gates.codes import reason
-from tui_pilot.gates.overfit import unfinite_rows
+from tui_pilot.gates.overfit import fed_elsewhere, idle_experts, unfinite_rows
 from tui_pilot.gates.trainable import trainable_set
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
@@ -78,12 +78,16 @@ def _packing(seen: Seen | None) -> list[Reason]:
 
 
 def backward(seen: Seen, plan: Plan) -> list[Reason]:
-    """``seen``: tensors without a gradient, tensors whose gradient is not finite."""
+    """``seen``: tensors without a gradient, those that other rows give one, tensors whose gradient is not finite."""
     reasons: list[Reason] = []
-    none, total = list(seen.get("no_gradient") or ()), seen.get("tensors", 0)
-    if none:
-        text = f"{len(none)} of {plural(total, 'trainable tensor')} have no gradient after backward: {none[0]}."
-        reasons.append(reason("no_gradient", text, {"tensors": none, "tensor": none[0]}))
+    fed, total = list(seen.get("elsewhere") or ()), seen.get("tensors", 0)
+    none = [name for name in seen.get("no_gradient") or () if name not in fed]
+    idle = idle_experts(none, list(seen.get("names") or ()))
+    for group, severity in (([name for name in none if name not in idle], None), (idle, "note")):
+        if group:
+            text = f"{len(group)} of {plural(total, 'trainable tensor')} have no gradient after backward: {group[0]}."
+            reasons.append(reason("no_gradient", text, {"tensors": group, "tensor": group[0]}, severity=severity))
+    reasons += fed_elsewhere(fed, total)
     bad = list(seen.get("bad_gradient") or ())
     if bad and not seen.get("scaled"):
         text = f"{plural(len(bad), 'gradient')} not finite: {bad[0]}."
@@ -142,7 +146,9 @@ def _stale(seen: Seen, losses: list[float]) -> list[Reason]:
         if not all(_finite(value) for value in (now, fresh)):
             return []
         if now == turned and now == fresh:
-            text = f"The loss of the same rows stays {now:.9g} when the sign of every second weight is turned in place."
+            text = (
+                f"The loss of the same rows stays {now:.9g} when the signs of half of the weights are turned in place."
+            )
             return [reason("update_not_seen", text + " Forwards read other weights than the optimizer writes.", where)]
         if abs(now - fresh) > probe["tolerance"] * max(abs(now), abs(fresh), 1e-12):
             text = (

@@ -15,6 +15,8 @@ from tui_pilot.text import loss, plural, rate
 
 Seen = Mapping[str, Any]
 _EXPERT = re.compile(r"expert", re.IGNORECASE)
+IDLE = " The rows of this test sent them no token; others of their kind did get one."
+CONSTANT = " It cancels out of the loss, as one constant under two scores that are compared does."
 
 
 def judge(seen: Seen, plan: Plan) -> list[Reason]:
@@ -52,24 +54,48 @@ def judge(seen: Seen, plan: Plan) -> list[Reason]:
 
 
 def _gradients(none: list[str], seen: Seen) -> list[Reason]:
-    """Trainable tensors that never got a gradient: adapters counted apart; experts that met no token are a warning."""
-    zero = set(seen.get("zero_gradient") or ())
-    total, adapters = seen.get("tensors", 0), list(seen.get("adapters") or ())
-    served = {_family(name) for name in set(seen.get("names") or ()) - set(none)}
-    idle = [name for name in none if _EXPERT.search(name) and _family(name) in served]
+    """Trainable tensors that never got a gradient: adapters counted apart. Less than a fault are tensors that other
+    rows feed (a note), experts that met no token, and a constant that cancels out of the loss (both a warning)."""
+    zero, fed = set(seen.get("zero_gradient") or ()), set(seen.get("elsewhere") or ())
+    total, adapters, names = seen.get("tensors", 0), list(seen.get("adapters") or ()), list(seen.get("names") or ())
+    none = [name for name in none if name not in fed]
+    idle = idle_experts(none, names)
+    constant = [name for name in none if name in zero and _weight_moves(name, names, none)]
+    left = [name for name in none if name not in idle and name not in constant]
     reasons = []
-    for names, severity in (([name for name in none if name not in idle], None), (idle, "warn")):
-        if not names:
+    for group, severity, why in ((left, None, ""), (idle, "warn", IDLE), (constant, "warn", CONSTANT)):
+        if not group:
             continue
-        how = "a gradient that is not all zero" if set(names) <= zero else "a gradient"
-        lost = [name for name in names if name in adapters]
-        text = f"{len(names)} of {plural(total, 'trainable tensor')} never got {how}: {_listed(names)}."
+        how = "a gradient that is not all zero" if set(group) <= zero else "a gradient"
+        lost = [name for name in group if name in adapters]
+        text = f"{len(group)} of {plural(total, 'trainable tensor')} never got {how}: {_listed(group)}."
         if lost:
             text += f" Adapters without gradient: {len(lost)} of {len(adapters)} tensors."
-        if severity:
-            text += " The rows of this test sent them no token; others of their kind did get one."
-        reasons.append(reason("no_gradient", text, {"tensors": names, "tensor": names[0]}, severity=severity))
-    return reasons
+        where = {"tensors": group, "tensor": group[0]}
+        reasons.append(reason("no_gradient", text + why, where, severity=severity))
+    return reasons + fed_elsewhere(list(seen.get("elsewhere") or ()), total)
+
+
+def fed_elsewhere(names: list[str], total: int) -> list[Reason]:
+    """Tensors without a gradient here that other rows of train give one: nothing is wrong with them."""
+    if not names:
+        return []
+    text = f"{len(names)} of {plural(total, 'trainable tensor')} get no gradient from these rows, and from others of "
+    text += f"train they do: {_listed(names)}."
+    return [reason("no_gradient", text, {"tensors": names, "tensor": names[0]}, "Nothing to do.", severity="note")]
+
+
+def idle_experts(none: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Experts without a gradient that have others of their kind with one."""
+    served = {_family(name) for name in set(names) - set(none)}
+    return [name for name in none if _EXPERT.search(name) and _family(name) in served]
+
+
+def _weight_moves(name: str, names: list[str], none: list[str]) -> bool:
+    """Whether a tensor is the bias of a layer whose weight does get gradients."""
+    layer, _, last = name.rpartition(".")
+    weight = f"{layer}.weight" if layer else "weight"
+    return last == "bias" and weight in names and weight not in none
 
 
 def unfinite_rows(found: Sequence[Seen] | None) -> list[Reason]:

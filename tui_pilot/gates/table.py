@@ -29,7 +29,7 @@ KEYS = {
 }
 MEANING = {
     "max_truncated": "share of rows that may lose a part of the response",
-    "steps": "the most steps until the rows must be back",
+    "steps": "the most steps until the rows must be back; up to three times as many while 80% are and the loss falls",
     "recovered": "share of target ids that must come back",
     "growth_bytes": "memory may grow by this from the first update to the last (or by `growth_share`)",
     "growth_share": "the same as a share of what was allocated after the first; the larger of both counts",

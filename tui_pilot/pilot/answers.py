@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tui_pilot.errors import PilotError
+from tui_pilot.pilot.alternatives import Accepted, alternatives
 from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.loop import autocast
 from tui_pilot.pilot.rows import Microbatch, to_device
@@ -90,14 +91,16 @@ def recovery(context: Context, model: nn.Module, micros: Sequence[Microbatch]) -
         return None
     targets = [targets_of(micro.batch) for micro in micros]
     ways = [Recovery(1)] if all(own for own, _ in targets) else [Recovery(1), Recovery(0)]
-    for micro, (_, labels) in zip(micros, targets, strict=True):
+    accepted = alternatives(micros, targets)
+    for number, (micro, (_, labels)) in enumerate(zip(micros, targets, strict=True)):
         answers = ask(context, model, micro.batch)
         if answers is None:
             return None
         for found in ways:
             found.rows += micro.ids
             for row, (given, target) in enumerate(zip(answers, labels, strict=False)):
-                _compare(found, given, target, micro.ids[row] if row < len(micro.ids) else row)
+                name = micro.ids[row] if row < len(micro.ids) else row
+                _compare(found, given, target, name, accepted[number][row])
     return max(ways, key=lambda found: found.share)
 
 
@@ -123,12 +126,17 @@ def targets_of(batch: dict[str, Any]) -> tuple[bool, list[Any]]:
     return True, moved.tolist()
 
 
-def _compare(found: Recovery, given: Any, target: Any, row: Any) -> None:
+def _near(given: Any, target: float) -> bool:
+    return isinstance(given, (int, float)) and abs(given - target) <= 0.1 * max(1.0, abs(target))
+
+
+def _compare(found: Recovery, given: Any, target: Any, row: Any, accepted: Accepted) -> None:
     if not isinstance(target, list):
         if target == IGNORE:
             return
         found.items += 1
-        right = abs(given - target) <= 0.1 * max(1.0, abs(target)) if isinstance(target, float) else given == target
+        others = accepted.get(None, (target,))
+        right = _near(given, target) if isinstance(target, float) else any(given == each for each in others)
         found.right += bool(right)
         if not right and found.wrong is None:
             found.wrong = {"row": row, "position": None}
@@ -145,12 +153,18 @@ def _compare(found: Recovery, given: Any, target: Any, row: Any) -> None:
         found.items += 1
         found.right += [float(item) for item in given] == target
         return
+    if target and all(isinstance(item, float) for item in target) and len(given) == len(target):
+        near = [_near(*pair) for pair in zip(given, target, strict=True)]
+        found.items, found.right = found.items + len(near), found.right + sum(near)
+        if found.wrong is None and not all(near):
+            found.wrong = {"row": row, "position": near.index(False)}
+        return
     for place in range(found.ahead, len(target)):
         answer = place - found.ahead
         if target[place] == IGNORE or answer >= len(given):
             continue
         found.items += 1
-        if given[answer] == target[place]:
+        if any(given[answer] == each for each in accepted.get(place, (target[place],))):
             found.right += 1
         elif found.wrong is None:
             found.wrong = {"row": row, "position": place}

@@ -16,6 +16,7 @@ from tui_pilot.pilot import variant_check
 from tui_pilot.pilot.answers import batch_loss, recovery
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.elsewhere import fed_elsewhere
 from tui_pilot.pilot.finite import padded_pair, unfinite
 from tui_pilot.pilot.half_check import HALF, STEPS, Halves
 from tui_pilot.pilot.lengths import shortest_supervised
@@ -25,6 +26,9 @@ from tui_pilot.pilot.rows import Microbatch, chunks
 from tui_pilot.pilot.trainable_set import dtypes_of, is_adapter, trainable_facts
 
 LOOK_EVERY = 5
+ON_ITS_WAY, FALLING, TIMES = 0.8, 0.9, 3
+"""From this share of answers on, and while a quarter of the steps brings the loss down by a tenth, slow is not wrong:
+half as many steps more, up to ``TIMES`` as many."""
 
 
 @dataclass
@@ -104,8 +108,9 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
     halves: Halves | None = Halves(names) if any(tensor.dtype in HALF for tensor in names.values()) else None
     met = Met()
     _set_rate(loop, context.plan.optimizer.lr if halves else lr)
-    step = 0
-    for step in range(1, steps + 1):
+    step, limit, losses = 0, steps, list[float]()
+    while step < limit:
+        step += 1
         if step == STEPS + 1 and halves is not None:
             seen |= halves.facts()
             halves = None
@@ -114,14 +119,15 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
         seen["steps"] = step
         seen.setdefault("first_loss", value)
         seen["last_loss"] = value
+        losses.append(value)
         if not math.isfinite(value):
             seen["bad_step"] = step
             break
-        if step % LOOK_EVERY == 0 or step == steps:
+        if step % LOOK_EVERY == 0 or step == limit:
             model.eval()
             found = recovery(context, model, micros)
             model.train()
-            current.progress(step, steps, "steps", f"loss {value:.3f}" + (f", {found.share:.0%} back" if found else ""))
+            current.progress(step, limit, "steps", f"loss {value:.3f}" + (f", {found.share:.0%} back" if found else ""))
             if found is not None:
                 seen["recovered"], seen["wrong"] = found.share, found.wrong
                 seen["shifted"], seen["shift"] = found.shifted_share, found.shift
@@ -130,8 +136,8 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
                     break
             elif value < 0.01 * max(1e-9, seen["first_loss"]):
                 break
-    else:
-        step = steps
+        if step == limit < TIMES * steps and _on_its_way(seen.get("recovered"), losses, steps):
+            limit += max(1, steps // 2)
     if seen.get("recovered", 0.0) < 1.0:
         found = recovery(context, model, micros)
         seen["recovered_train_mode"] = found.share if found else None
@@ -142,6 +148,7 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
     after = hashes(names.items())
     seen["trained_rows"] = met.rows
     seen["no_gradient"] = [name for name in names if name not in met.nonzero] if step >= 3 else []
+    seen["elsewhere"] = fed_elsewhere(loop, seen["no_gradient"], names)
     seen["zero_gradient"] = [name for name in seen["no_gradient"] if name in met.some]
     still = [name for name in names if before[name] == after[name]]
     rounded = [name for name in still if names[name].dtype in HALF and name in met.nonzero]
@@ -153,6 +160,12 @@ def _train(current: Phase, loop: Loop, model: nn.Module, micros: list[Microbatch
         "last_loss": seen.get("last_loss"),
         "recovered": seen.get("recovered"),
     }
+
+
+def _on_its_way(share: float | None, losses: list[float], steps: int) -> bool:
+    """Whether nearly every answer is back and the loss still falls."""
+    before = losses[-1 - max(1, steps // 4)] if len(losses) > max(1, steps // 4) else losses[0]
+    return share is not None and share >= ON_ITS_WAY and losses[-1] < FALLING * before
 
 
 def _loss(context: Context, model: nn.Module, micros: list[Microbatch]) -> float:

@@ -15,6 +15,7 @@ from tui_pilot.observe.tensors import changing, hashes, weights_hash
 from tui_pilot.pilot import control, disk, evaluation, packing, second_build, stale_check
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context
+from tui_pilot.pilot.elsewhere import fed_elsewhere
 from tui_pilot.pilot.finite import unfinite
 from tui_pilot.pilot.lengths import longest
 from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
@@ -166,11 +167,14 @@ def backward(peak: Peak, current: Phase) -> None:
         loop.backward(loss, peak.total, len(peak.window) == 1)
         del loss
     names = dict(trainable(loop.raw))
+    none = [name for name, tensor in names.items() if tensor.grad is None]
     current.reachable = reachable_bytes(loop.raw)
     current.seen |= {
         "row_ids": micro.ids,
         "tensors": len(names),
-        "no_gradient": [name for name, tensor in names.items() if tensor.grad is None],
+        "names": list(names),
+        "no_gradient": none,
+        "elsewhere": fed_elsewhere(loop, none, names),
         "bad_gradient": [name for name, t in names.items() if t.grad is not None and not bool(t.grad.isfinite().all())],
         "scaled": loop.scaler is not None,
     }

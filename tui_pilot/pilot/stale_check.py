@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tui_pilot.observe.dropout import no_dropout
+from tui_pilot.observe.still import same_buffers
 from tui_pilot.pilot.checkpoint import random_state, restore_random_state
 from tui_pilot.pilot.loop import Loop, trainable
 from tui_pilot.pilot.rows import Microbatch
@@ -15,9 +16,12 @@ from tui_pilot.pilot.rows import Microbatch
 GPU_TOLERANCE = 1e-4
 """How far a GPU's own arithmetic may move the loss of one forward repeated."""
 
+SIGNS = [-1 if number * number % 61 < 30 else 1 for number in range(61)]
+"""As many of either, without a pattern; 61 divides no usual width."""
+
 
 def probe(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
-    """The microbatch's loss as it is, with the sign of every second weight turned, and with no cast kept from before.
+    """The microbatch's loss as it is, with the signs of half of the weights turned, and with no cast kept from before.
 
     Signs turned twice are bit for bit as before, so no copy of the weights is needed; unlike a larger weight, another
     sign is not undone by a normalisation. None where all trainable weights are zero.
@@ -33,7 +37,7 @@ def probe(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
         return float(loop.forward(micro).detach())
 
     try:
-        with no_dropout(loop.raw):
+        with no_dropout(loop.raw), same_buffers(loop.raw):
             now, again = loss(), loss()
             _turn(tensors)
             try:
@@ -52,9 +56,12 @@ def probe(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
 
 
 def _turn(tensors: list[torch.nn.Parameter]) -> None:
-    """The sign of every second element, in place: of the first, the third and so on."""
+    """The signs of about half of the elements, in place.
+
+    In no regular order: every second one is a whole column of a table, and two looked up in it would turn together.
+    """
     with torch.no_grad():
         for tensor in tensors:
-            signs = torch.ones(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-            signs[::2] = -1
-            tensor.mul_(signs.view(tensor.shape))
+            signs = torch.tensor(SIGNS, dtype=tensor.dtype, device=tensor.device)
+            count = tensor.numel()
+            tensor.mul_(signs.repeat(-(-count // len(SIGNS)))[:count].view(tensor.shape))
