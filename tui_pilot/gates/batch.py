@@ -14,6 +14,7 @@ from tui_pilot.text import plural, rate
 
 Seen = Mapping[str, Any]
 TOLERANCE = {"fp32": 1e-4, "bf16": 3e-2, "bf16-amp": 3e-2, "fp16-amp": 3e-2}
+BY_DESIGN = "See that batch.micro is what the loss should see, and that the part is weighed once per update."
 PARALLEL = 0.99999
 """Cosine from which on two gradients that differ do so by a factor alone."""
 
@@ -128,8 +129,11 @@ def _gradient(found: Seen | None, plan: Plan) -> list[Reason]:
         return [reason("not_observed", f"Gradients were not compared: {found['why']}")]
     limit = tolerance(plan)
     error, ratio, parts = found["error"], found["ratio"], found["microbatches"]
+    together = found.get("together") or {}
+    by_design = _of_the_microbatch(together)
+    if by_design and max(error, together["error"]) > limit:
+        return [reason("not_observed", f"Gradients were not compared: {by_design}", advice=BY_DESIGN)]
     if error <= limit:
-        together = found.get("together")
         if together and together["error"] > max(1e-3, limit):
             text = (
                 f"The loss of two rows in one microbatch is {together['whole']:.4g}, of each alone together "
@@ -144,10 +148,23 @@ def _gradient(found: Seen | None, plan: Plan) -> list[Reason]:
         f"expected at most {limit:.0e}; length ratio {ratio:.3g} over {plural(parts, 'microbatch', 'microbatches')}"
     )
     direction = found.get("direction", 0)
-    if direction > PARALLEL or (direction > 0.999 and any(_near(ratio, scale) for scale in scales if scale != 1.0)):
+    by_a_factor = direction > PARALLEL and abs(ratio - 1.0) > 0.5 * error
+    if by_a_factor or (direction > 0.999 and any(_near(ratio, scale) for scale in scales if scale != 1.0)):
         text += ": not divided by them." if ratio > 1 else ": divided twice." if _near(ratio, 1.0 / parts) else "."
         return [reason("gradient_scaled", text, where)]
     return [reason("loss_not_token_weighted", text + ".", where)]
+
+
+def _of_the_microbatch(together: Seen) -> str | None:
+    """A loss that rightly depends on which rows stand in one microbatch, in words."""
+    if together.get("compares_rows"):
+        return "the loss compares the rows of one microbatch with each other, and accumulation does not add to them."
+    if together.get("beside"):
+        return (
+            f"beside the sum over its items the loss has a part of {together['beside']:.3g} that depends on which rows "
+            "stand in one microbatch, as a balance of experts does."
+        )
+    return None
 
 
 def _in_force(found: Seen | None, plan: Plan) -> list[Reason]:
@@ -166,7 +183,9 @@ def _in_force(found: Seen | None, plan: Plan) -> list[Reason]:
     if summed and returned is not None:
         ratio, parts = returned / summed, plan.batch.accumulation
         names = {float(parts): "multiplied by", 1.0 / parts: "divided once more by"}
+        heads = len(found.get("calls") or ())  # a mean over several heads divides by them, rightly
         told = next((words for scale, words in names.items() if scale != 1.0 and _near(ratio, scale)), None)
+        told = None if heads > 1 and _near(ratio, 1.0 / heads) else told
         if told:
             # A weight of the task's own may have that value by chance.
             text = f"The loss returned is {returned:.4g}, its items sum to {summed:.4g}"
@@ -230,7 +249,8 @@ def _rows(seen: Seen) -> list[Reason]:
         reasons.append(reason("order_differs", text, {"rows": seen.get("first_rows")}))
     odd = seen.get("order_problem")
     if odd:
-        reasons.append(reason("order_differs", odd["text"], {"rows": odd.get("rows", [])}))
+        where = {"rows": odd.get("rows", [])}
+        reasons.append(reason("order_differs", odd["text"], where, severity=odd.get("severity")))
     if seen.get("bad_update") is not None:
         text = f"The loss of update {seen['bad_update']} is not finite."
         where = {"update": seen["bad_update"], "rows": seen.get("bad_rows")}

@@ -15,22 +15,27 @@ _MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 @contextmanager
 def no_dropout(model: nn.Module) -> Iterator[None]:
     """Training mode stays as it is; only the noise goes. Restored also when the body raises."""
-    rates = [(module, module.p) for module in model.modules() if isinstance(module, _MODULES)]
+    rates: list[tuple[nn.Module, str, float]] = [
+        (module, "p", module.p) for module in model.modules() if isinstance(module, _MODULES)
+    ]
+    rates += [(module, "dropout", module.dropout) for module in model.modules() if isinstance(module, nn.RNNBase)]
     plain, attention = functional.dropout, functional.scaled_dot_product_attention
 
     def keep(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         return input
 
-    def quiet(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **rest: Any) -> Any:
-        return attention(query, key, value, attn_mask, 0.0, **rest)
+    def quiet(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *more: Any, **rest: Any
+    ) -> Any:
+        return attention(query, key, value, attn_mask, 0.0, *more, **rest)
 
-    for module, _ in rates:
-        module.p = 0.0
+    for module, name, _ in rates:
+        setattr(module, name, 0.0)
     functional.dropout = keep
-    functional.scaled_dot_product_attention = quiet  # type: ignore[assignment]
+    functional.scaled_dot_product_attention = quiet
     try:
         yield
     finally:
         functional.dropout, functional.scaled_dot_product_attention = plain, attention
-        for module, rate in rates:
-            module.p = rate
+        for module, name, rate in rates:
+            setattr(module, name, rate)

@@ -16,10 +16,10 @@ PROBABILITIES = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 
 @contextmanager
 def watch_losses() -> Iterator[list[dict[str, Any]]]:
-    """Collects ``{loss, input, target, input_dtype, target_dtype, sum}`` of every outermost call of a torch loss.
+    """Collects ``{loss, input, target, input_dtype, target_dtype, sum, items, result}`` of every outermost torch loss.
 
     ``sum`` is that call's loss summed over its items, None where the loss works on numbers and not on class ids, or is
-    left unreduced; ``items`` the targets that it does not ignore.
+    left unreduced; ``items`` the targets that it does not ignore; ``result`` what the call gave, with its graph.
     """
     calls: list[dict[str, Any]] = []
     inside = [0]
@@ -33,7 +33,7 @@ def watch_losses() -> Iterator[list[dict[str, Any]]]:
             finally:
                 inside[0] -= 1
             if not inside[0] and isinstance(input, torch.Tensor) and isinstance(target, torch.Tensor):
-                calls.append(_facts(name, input, target))
+                calls.append({**_facts(name, input, target), "result": result})
                 if name in CLASSES:
                     calls[-1]["sum"] = _summed(original, result, input, target, args, keywords)
                     calls[-1]["items"] = int((target != keywords.get("ignore_index", -100)).sum())

@@ -19,6 +19,8 @@ from tui_pilot.pilot.schedule_check import counted, curve, rates_ahead
 from tui_pilot.plan.batch import BatchAnswer, windows
 
 SAME_ORDER_ROWS = 6
+DRAWN = 0.2
+"""A sampler that draws with replacement leaves at least this share of rows out of an epoch, and each time others."""
 
 
 class Watch:
@@ -150,7 +152,11 @@ def orders(loop: Loop) -> dict[str, Any]:
         counts[place] = counts.get(place, 0) + 1
     twice = [split.ids[place] for place, count in counts.items() if count > 1]
     never = [split.ids[place] for place in range(len(split)) if place not in counts]
-    if twice or never:
+    if len(never) >= DRAWN * len(first) and set(first) != set(second):
+        text = f"The order draws rows: epoch 0 holds {len(twice)} more than once and leaves {len(never)} out"
+        text += ", epoch 1 others; right where that is meant."
+        found["order_problem"] = {"text": text, "rows": (twice + never)[:100], "severity": "warn"}
+    elif twice or never:
         text = f"The order of epoch 0 holds {len(twice)} rows twice and leaves {len(never)} out; expected each once."
         found["order_problem"] = {"text": text, "rows": (twice + never)[:100]}
     return found

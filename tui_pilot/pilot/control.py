@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,21 @@ def answers(context: Context, model: nn.Module, batch: dict[str, Any]) -> dict[s
 
 
 def control_batch(context: Context) -> dict[str, Any]:
-    """The task's control rows, made once per process."""
-    batch: dict[str, Any] = context.once("control", lambda: dict(context.task().control_inputs()))
+    """The task's control rows, made once per process; what they draw at random follows from the seed."""
+    batch: dict[str, Any] = context.once("control", lambda: seeded(context, context.task().control_inputs))
     return batch
+
+
+def seeded(context: Context, make: Callable[[], Any]) -> dict[str, Any]:
+    """What ``make`` gives after the seed; the random streams go on from where they were."""
+    from tui_pilot.pilot.checkpoint import random_state, restore_random_state
+
+    streams = random_state(context.device)
+    seed_everything(context.plan.seed)
+    try:
+        return dict(make())
+    finally:
+        restore_random_state(streams, context.device)
 
 
 def base_control(context: Context, model: nn.Module) -> None:

@@ -13,14 +13,18 @@ from torch import nn
 from tui_pilot.observe.dropout import no_dropout
 from tui_pilot.observe.gradients import Gradient, comparison, gradient_of
 from tui_pilot.observe.losses import watch_losses
+from tui_pilot.observe.still import same_buffers
 from tui_pilot.pilot.checkpoint import random_state, restore_random_state
+from tui_pilot.pilot.drawn_rows import Once, still
 from tui_pilot.pilot.lengths import shortest_supervised
 from tui_pilot.pilot.loop import Loop
-from tui_pilot.pilot.rows import Feed, Microbatch, chunks, to_device
+from tui_pilot.pilot.loss_parts import additive, explained
+from tui_pilot.pilot.rows import Microbatch, chunks, to_device
 from tui_pilot.pilot.scaler_check import LARGE, SMALL, FixedScale, at_scale, length_of
 from tui_pilot.tasks.base import Task
 
 MOST_MICROBATCHES = 4
+NOT_ARITHMETIC = 1e-5
 
 
 def compare(loop: Loop) -> dict[str, Any]:
@@ -41,13 +45,17 @@ def compare(loop: Loop) -> dict[str, Any]:
         return {"why": "fewer than two supervised rows."}
     # Longest against shortest inside a microbatch: unequal counts are what a mean of means gets wrong.
     share = places[context.rank :: context.world]
-    window = [loop.feed.build(group) for group in chunks(share, plan.micro)]
-    loop.raw.train()
+    build = Once(loop.feed)
+    window = [build(group) for group in chunks(share, plan.micro)]
     rows = [row for micro in window for row in micro.ids]
-    with no_dropout(loop.raw):
+    loop.raw.train()
+    with no_dropout(loop.raw), same_buffers(loop.raw):
         total = loop.window_total(window)
         if total == 0:
             return {"why": "the chosen rows hold no supervised item."}
+        if not still(loop, build, window[0].places):
+            loop.raw.train()
+            return {"why": "the loss of the same rows is drawn anew each time (noise, masks, augmentation)."}
         saved, size = loop.scaler, LARGE if loop.scaler is not None else 1.0
         try:
             real = at_scale(loop, window, total, size)
@@ -60,24 +68,25 @@ def compare(loop: Loop) -> dict[str, Any]:
                 else:  # the larger scale overflows half precision, as a scaler's first guess may
                     real, size = other, SMALL
             loop.scaler = FixedScale(size)
-            reference = _one_by_one(loop, places, total, size)
+            reference = _one_by_one(loop, build, places, total, size)
             loop.scaler = None
-            found["together"] = _additive(loop, places)
+            found |= comparison(real, reference, len(window), rows)
+            found["together"] = additive(loop, build, places)
+            if any(context.gather(max(found["error"], found["together"]["error"]) > NOT_ARITHMETIC)):
+                found["together"] |= explained(loop, build, places)
             found["in_force"] = _in_force(loop, window[0])
         finally:
             loop.scaler = saved
             loop.optimizer.zero_grad(set_to_none=True)
-    found |= comparison(real, reference, len(window), rows)
+            loop.raw.train()
     return {**found, "rows_per_micro": len(window[0].ids), "items": total}
 
 
-def _one_by_one(loop: Loop, places: list[int], total: int, size: float) -> Gradient:
+def _one_by_one(loop: Loop, build: Once, places: list[int], total: int, size: float) -> Gradient:
     world = loop.context.world
-    feed: Feed = loop.feed
     loop.optimizer.zero_grad(set_to_none=True)
     for place in places:
-        micro = feed.build([place])
-        loss = loop.forward(micro) * (size / total)
+        loss = loop.forward(build([place])) * (size / total)
         # Every rank runs all rows alone, so nothing is reduced and the sum is divided once.
         if world > 1:
             with loop.model.no_sync():  # type: ignore[operator]
@@ -87,15 +96,6 @@ def _one_by_one(loop: Loop, places: list[int], total: int, size: float) -> Gradi
     return gradient_of(loop.raw, size)
 
 
-def _additive(loop: Loop, places: list[int]) -> dict[str, Any]:
-    """The loss of two rows in one microbatch beside the sum of each alone: equal only for a loss that is a sum."""
-    pair = [places[0], places[-1]]
-    with torch.no_grad():
-        whole = float(loop.forward(loop.feed.build(pair)))
-        apart = sum(float(loop.forward(loop.feed.build([place]))) for place in pair)
-    return {"whole": whole, "apart": apart, "error": abs(whole - apart) / max(1e-12, abs(apart))}
-
-
 def _in_force(loop: Loop, micro: Microbatch) -> dict[str, Any]:
     """The torch losses that one microbatch goes through, beside what the task returned and the labels it was given."""
     with torch.no_grad(), watch_losses() as calls:
@@ -103,7 +103,7 @@ def _in_force(loop: Loop, micro: Microbatch) -> dict[str, Any]:
     labels = micro.batch.get("labels")
     known = [call["sum"] for call in calls]
     return {
-        "calls": calls[:8],
+        "calls": [{key: value for key, value in call.items() if key != "result"} for call in calls[:8]],
         "count": micro.count,
         "returned": returned,
         "accumulation": _under_another_accumulation(loop, micro),

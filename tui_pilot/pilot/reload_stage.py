@@ -183,7 +183,7 @@ def prompt_ids(context: Context, batch: dict[str, Any]) -> dict[str, Any]:
     own = getattr(task, "artifact_control_inputs", None)
     if own is None and not defines(task, "encode"):
         return {}
-    again = own(context.run.artifact) if callable(own) else task.control_inputs()
+    again = own(context.run.artifact) if callable(own) else control.seeded(context, task.control_inputs)
     if again is None:
         return {"prompt_ids_unchecked": "The artifact carries no tokenizer to ask for the control ids again."}
     if "input_ids" not in batch or "input_ids" not in again:

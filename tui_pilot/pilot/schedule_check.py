@@ -14,6 +14,7 @@ FALLEN = 0.5
 LEAST_LEFT = 5
 GONE, BACK = 0.02, 0.2
 RATE_ERROR = 1e-3
+RESTARTING = ("CosineAnnealingWarmRestarts", "CyclicLR")
 
 
 def rates_ahead(loop: Loop) -> list[float]:
@@ -50,7 +51,7 @@ def curve(loop: Loop, rates: list[float]) -> list[dict[str, Any]]:
     planned = float(group.get("initial_lr", group["lr"])) if defines(task, "build_optimizer") else plan.lr
     points = {"start": 0, "warm-up end": min(plan.warmup, total), "half": total // 2, "end": total}
     if defines(task, "build_scheduler"):
-        return own_curve(rates, points, planned)
+        return own_curve(rates, points, planned, meant=restarts(loop.scheduler))
     return [
         {
             "update": at,
@@ -62,7 +63,13 @@ def curve(loop: Loop, rates: list[float]) -> list[dict[str, Any]]:
     ]
 
 
-def own_curve(rates: list[float], points: dict[str, int], planned: float) -> list[dict[str, Any]]:
+def restarts(scheduler: Any) -> bool:
+    """Whether a schedule begins again by its very kind."""
+    parts = [scheduler, *(getattr(scheduler, "_schedulers", None) or ())]
+    return any(kind.__name__ in RESTARTING for each in parts for kind in type(each).__mro__)
+
+
+def own_curve(rates: list[float], points: dict[str, int], planned: float, meant: bool = False) -> list[dict[str, Any]]:
     """A person's own schedule is taken as it is, but after a rise it must not fall at once from its highest point.
 
     ``rates`` by update from 0. A fall later (a step decay) and a highest point at the start (no warm-up) are a plan's
@@ -79,9 +86,12 @@ def own_curve(rates: list[float], points: dict[str, int], planned: float) -> lis
             found.append({"update": fallen, "name": "after warm-up", "seen": rates[fallen], "planned": peak})
     gone = next((at for at in range(top, len(rates)) if rates[at] < GONE * peak), None)
     if gone is not None and max(rates[gone:]) > BACK * peak:
-        # Sized for fewer updates than there are, it goes on into a second cycle; restarts that are meant warn too.
+        # Sized for fewer updates than there are, it goes on into a second cycle; written by hand, restarts warn too.
         back = max(range(gone, len(rates)), key=lambda at: rates[at])
-        found.append({"update": back, "name": "after its end", "seen": rates[back], "planned": 0.0, "severity": "warn"})
+        severity = "note" if meant else "warn"
+        found.append(
+            {"update": back, "name": "after its end", "seen": rates[back], "planned": 0.0, "severity": severity}
+        )
     if peak < FALLEN * planned and len(rates) > 2:
         found.append({"update": top, "name": "highest", "seen": peak, "planned": planned, "severity": "warn"})
     return found
