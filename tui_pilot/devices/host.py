@@ -199,7 +199,7 @@ def memory_limit(proc: Path = PROC) -> tuple[int | None, str]:
     limit, total = cgroup_memory(proc=proc).limit, memory_total(proc)
     if limit is not None and (total is None or limit < total):
         return limit, "cgroup limit"
-    return total, "the machine's memory, no cgroup limit below it" if total is not None else "/proc hides it"
+    return total, "the machine's, no cgroup limit" if total is not None else "/proc hides it"
 
 
 # -- identity of processes ------------------------------------------------------------------------------------------

@@ -10,12 +10,8 @@ import torch
 
 from tui_pilot.devices import host
 
-KEYS = (
-    "host_peak",
-    *(f"{name}_{edge}" for name in ("rss_anon", "rss_file", "pinned") for edge in ("before", "peak", "after")),
-    "host_limit",
-)
-NO_PINNED = "no accelerator: torch pins no host memory"
+KEYS = ("host_peak", "rss_anon_peak", "rss_anon_after", "rss_file_peak", "pinned_peak", "host_limit")
+NO_PINNED = "no accelerator"
 OLD_TORCH = "this torch does not count pinned host memory"
 
 limit = lru_cache(maxsize=1)(host.memory_limit)
@@ -60,14 +56,15 @@ def fill(
         else {"kind": "sampled", "readings": 2, "bound": "lower", "why": resident.why}
     )
     for name in ("rss_anon", "rss_file"):
-        ends = {"before": getattr(resident.before, name), "after": getattr(resident.after, name)}
-        seen = [value for value in ends.values() if value is not None]
-        row |= {f"{name}_{edge}": value for edge, value in ends.items()} | {f"{name}_peak": max(seen, default=None)}
+        ends = [getattr(edge, name) for edge in (resident.before, resident.after)]
+        seen = [value for value in ends if value is not None]
+        row[f"{name}_peak"] = max(seen, default=None)
         known[f"{name}_peak"] = (
-            {"kind": "sampled", "source": "/proc/self/status", "readings": len(seen), "bound": "lower"}
+            {"kind": "sampled", "readings": len(seen), "bound": "lower"}
             if seen
             else {"kind": "unchecked", "why": "/proc does not say it"}
         )
+    row["rss_anon_after"] = resident.after.rss_anon
     _pinned(row, known, pinned_before)
     row["host_limit"], source = limit()
     known["host_limit"] = {"kind": "exact" if row["host_limit"] is not None else "unchecked", "source": source}
@@ -78,8 +75,8 @@ def _pinned(row: dict[str, Any], known: dict[str, Any], before: dict[str, int] |
     if isinstance(before, str) or after is None:
         known["pinned_peak"] = {"kind": "unchecked", "why": before if isinstance(before, str) else OLD_TORCH}
         return
-    row |= {"pinned_before": before.get("current"), "pinned_peak": after.get("peak"), "pinned_after": after["current"]}
-    known["pinned_peak"] = {"kind": "exact", "counter": "torch.cuda.host_memory_stats", "rounded": "power of two"}
+    row["pinned_peak"] = after.get("peak")
+    known["pinned_peak"] = {"kind": "exact", "counter": "torch.cuda.host_memory_stats"}
 
 
 def with_samples(row: dict[str, Any], highest: Mapping[str, int], readings: int, hz: float) -> None:
