@@ -26,7 +26,6 @@ CPU = Target(None)
 PHASES = ["load", "forward", "backward", "first_step", "steady_step", "evaluate", "export"]
 ALLOWED = 0.001
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 
 def plan_of(**changes: Any) -> Plan:
