@@ -14,13 +14,14 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from record_run import RECORDED, copy_all
 from rich.cells import cell_len
+from textual.pilot import Pilot
 
 from tui_pilot.run_folder import RunFolder, drop_lock, take_lock
 from tui_pilot.ui.app import PilotApp
@@ -114,19 +115,31 @@ def settled(app: PilotApp) -> bool:
     return bool(app.snapshot.state.run) and app.snapshot.plan is not None
 
 
+@contextlib.asynccontextmanager
+async def session(shot: Shot, theme: str = "dark") -> AsyncIterator[tuple[PilotApp, Pilot[None]]]:
+    """The app on a copy of the shot's run, settled; no key is pressed yet."""
+    with copied(shot) as (folder, clock):
+        app = PilotApp(Path("runs"), None, folder, Look(theme), clock=clock)
+        async with app.run_test(size=(shot.width, shot.height)) as pilot:
+            await _until(app, pilot)
+            yield app, pilot
+
+
+async def press(app: PilotApp, pilot: Pilot[None], key: str) -> None:
+    """One key, and what comes of it."""
+    await pilot.press(key)
+    await _until(app, pilot)
+
+
 async def texts_of(shot: Shot) -> list[str]:
     """The screen as text after each key."""
     texts = []
-    with copied(shot) as (folder, clock):
-        app = PilotApp(Path("runs"), None, folder, Look("dark"), clock=clock)
-        async with app.run_test(size=(shot.width, shot.height)) as pilot:
-            await _until(app, pilot)
-            for key in shot.keys:
-                await pilot.press(key)
-                await _until(app, pilot)
-                app._show()
-                await pilot.pause()
-                texts.append(_text(app))
+    async with session(shot) as (app, pilot):
+        for key in shot.keys:
+            await press(app, pilot, key)
+            app._show()
+            await pilot.pause()
+            texts.append(_text(app))
     return texts
 
 
@@ -137,21 +150,17 @@ def _text(app: PilotApp) -> str:
 
 async def svg_of(shot: Shot, theme: str = "dark") -> tuple[str, str]:
     """The picture, and the same as text."""
-    with copied(shot) as (folder, clock):
-        app = PilotApp(Path("runs"), None, folder, Look(theme), clock=clock)
-        async with app.run_test(size=(shot.width, shot.height)) as pilot:
-            await _until(app, pilot)
-            for key in shot.keys:
-                await pilot.press(key)
-                await _until(app, pilot)
-            app._show()
-            await pilot.pause(0.3)
-            return neutral(app.export_screenshot(title="pilot-tui")), _text(app)
+    async with session(shot, theme) as (app, pilot):
+        for key in shot.keys:
+            await press(app, pilot, key)
+        app._show()
+        await pilot.pause(0.3)
+        return neutral(app.export_screenshot(title="pilot-tui")), _text(app)
 
 
-async def _until(app: PilotApp, pilot: object) -> None:
+async def _until(app: PilotApp, pilot: Pilot[None]) -> None:
     for _ in range(400):
-        await pilot.pause()  # type: ignore[attr-defined]
+        await pilot.pause()
         await asyncio.sleep(0.05)
         if app.snapshot.plan is not None and settled(app):
             return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui_pilot.commands.options import DEFAULT_PLAN, json_option, runs_option, set_option
+from tui_pilot.commands.options import json_option, load_plan, runs_option, set_option
 from tui_pilot.commands.output import say, write_json, write_lines
 from tui_pilot.errors import EXIT_OK, EXIT_UNCHECKED
 
@@ -46,7 +46,7 @@ def predict(
     from tui_pilot.launch import predicting
     from tui_pilot.predict import catalogue
 
-    loaded, words = _load(plan, sets, variant)
+    loaded, words = load_plan(plan, sets, variant, need_weights=False)
     say(words)
     cpu = cpu or loaded.plan.device == "cpu"
     gpus = [catalogue.find(name) for name in names or loaded.plan.rental.gpus]
@@ -62,24 +62,6 @@ def predict(
         place = f"{each['file']}:{each['line']}: " if each["file"] else ""
         say(f"not predicted: {each['phase']}: {place}{each['text']}")
     return EXIT_UNCHECKED if found["not_predicted"] else EXIT_OK
-
-
-def _load(path: Path | None, sets: Sequence[str], variant: str | None) -> tuple[LoadedPlan, str]:
-    """The plan; of a model folder its config is enough."""
-    from tui_pilot.plan import load, variants
-
-    overrides = load.parse_set(sets)
-    if path is not None and path.is_dir() and (path / DEFAULT_PLAN).is_file():
-        path = path / DEFAULT_PLAN
-    if path is None and DEFAULT_PLAN.exists():
-        path = DEFAULT_PLAN
-    if path is None:
-        loaded, words = load.default_demo(overrides), "plan: the built-in demo (no ./pilot.yaml here)"
-    else:
-        loaded, words = load.load(path, overrides, need_weights=False), f"plan: {path}"
-    if variant is not None:
-        loaded, words = variants.variant(loaded, variant), f"{words}, variant {variant}"
-    return loaded, words
 
 
 def _fits(loaded: LoadedPlan, phases: Sequence[Mapping[str, Any]], gpus: Sequence[Gpu], runs: Path) -> list[Fit]:

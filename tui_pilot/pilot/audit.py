@@ -15,7 +15,6 @@ from tui_pilot.gates.rows import Expected, RowFacts, RowReport, inspect
 from tui_pilot.gates.verdict import LIST_LIMIT
 from tui_pilot.pilot.audit_problems import broken_rows, class_tables, duplicate_ids, task_problems
 from tui_pilot.pilot.context import Context
-from tui_pilot.pilot.lengths import example_length
 from tui_pilot.pilot.pairs import report_pair, sides_of
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.row_facts import Collated, FactsOf, ends_open, is_own, marker_of
@@ -23,6 +22,7 @@ from tui_pilot.pilot.row_view import histogram, padding_share, quantile, row_vie
 from tui_pilot.pilot.rows import Split
 from tui_pilot.pilot.source_rows import SourceCheck
 from tui_pilot.tasks.base import Example, NotDefined, Task, defines, encode, takes_max_length
+from tui_pilot.tasks.sizes import example_length
 from tui_pilot.text import plural
 
 SPLITS = ("train", "validation")

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from tui_pilot.observe.counters import scaler_facts
+from tui_pilot.observe.random_streams import streams_kept
 from tui_pilot.pilot import gradient_check, scaler_check
-from tui_pilot.pilot.checkpoint import random_state, restore_random_state
 from tui_pilot.pilot.config_sources import sources
 from tui_pilot.pilot.evaluation_check import Untouched
 from tui_pilot.pilot.loop import Loop, Result
@@ -51,16 +51,16 @@ class Watch:
     def before(self, current: Phase) -> None:
         """Gradient comparison, learning-rate curve and orders: nothing here changes weights or random streams."""
         loop = self.loop
-        streams, untouched = random_state(loop.context.device), Untouched(loop, trained=True)
-        current.progress(0, None, "gradient", "comparing the accumulated gradient with the same rows one by one")
-        current.seen["gradient"] = gradient_check.compare(loop)
-        self.injected = scaler_check.inject(loop)
-        self.disagree.clear()
-        self.ahead = rates_ahead(loop)
-        current.seen["curve"] = curve(loop, self.ahead)
-        current.seen |= orders(loop)
-        current.seen["changed"] = untouched.changes()
-        restore_random_state(streams, loop.context.device)
+        with streams_kept(loop.device):
+            untouched = Untouched(loop, trained=True)
+            current.progress(0, None, "gradient", "comparing the accumulated gradient with the same rows one by one")
+            current.seen["gradient"] = gradient_check.compare(loop)
+            self.injected = scaler_check.inject(loop)
+            self.disagree.clear()
+            self.ahead = rates_ahead(loop)
+            current.seen["curve"] = curve(loop, self.ahead)
+            current.seen |= orders(loop)
+            current.seen["changed"] = untouched.changes()
         self.start = loop.counters.numbers()
 
     def after(self, result: Result, window: list[Microbatch]) -> None:

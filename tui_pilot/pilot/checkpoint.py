@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import torch.distributed as dist
 
 from tui_pilot.errors import PilotError
 from tui_pilot.events.writer import utc_now
+from tui_pilot.observe.random_streams import random_state, restore_random_state
 from tui_pilot.observe.tensors import changing, hashes, note_moved, one_hash, state_hash
 from tui_pilot.pilot.loop import Loop
 from tui_pilot.pilot.rows import Cursor
@@ -45,45 +44,6 @@ class Saved:
     @property
     def step(self) -> int:
         return int(self.manifest["step"])
-
-
-def random_state(device: torch.device) -> dict[str, Any]:
-    """Every random stream a task may draw from, as tensors and numbers."""
-    version, numbers, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": {"version": version, "numbers": list(numbers), "gauss": gauss},
-    }
-    if device.type == "cuda":
-        state["device"] = torch.cuda.get_rng_state(device)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        name, keys, position, has_gauss, cached = numpy.random.get_state()
-        state["numpy"] = {
-            "name": name,
-            "keys": [int(key) for key in keys],
-            "position": int(position),
-            "has_gauss": int(has_gauss),
-            "cached": float(cached),
-        }
-    return state
-
-
-def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Set every stream back; done last, after everything that draws."""
-    python = state["python"]
-    random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))
-    torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and "device" in state:
-        torch.cuda.set_rng_state(state["device"], device)
-    if "numpy" in state:
-        try:
-            import numpy
-        except ImportError:
-            return
-        one = state["numpy"]
-        keys = numpy.array(one["keys"], dtype=numpy.uint32)
-        numpy.random.set_state((one["name"], keys, one["position"], one["has_gauss"], one["cached"]))
 
 
 def plain_state(value: Any, place: str) -> Any:

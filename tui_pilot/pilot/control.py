@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from tui_pilot.errors import PilotError
+from tui_pilot.observe.random_streams import streams_kept
 from tui_pilot.observe.tensors import state_hash
 from tui_pilot.pilot.answers import ask, batch_loss
 from tui_pilot.pilot.context import Context, seed_everything
@@ -51,24 +53,16 @@ def control_batch(context: Context) -> dict[str, Any]:
 
 def seeded(context: Context, make: Callable[[], Any]) -> dict[str, Any]:
     """What ``make`` gives after the seed; the random streams go on from where they were."""
-    from tui_pilot.pilot.checkpoint import random_state, restore_random_state
-
-    streams = random_state(context.device)
-    seed_everything(context.plan.seed)
-    try:
+    with streams_kept(context.device):
+        seed_everything(context.plan.seed)
         return dict(make())
-    finally:
-        restore_random_state(streams, context.device)
 
 
 def base_control(context: Context, model: nn.Module) -> None:
     """The untrained model's answers: what a lost adapter would give back."""
     if context.main:
-        from tui_pilot.pilot.checkpoint import random_state, restore_random_state
-
-        streams = random_state(context.device)
-        found = answers(context, model, control_batch(context))
-        restore_random_state(streams, context.device)
+        with streams_kept(context.device):
+            found = answers(context, model, control_batch(context))
         context.cache["control_base"] = found.get("loss")
 
 
@@ -174,16 +168,10 @@ def store(context: Context, model: nn.Module) -> dict[str, Any]:
 
 def _of_a_new_task(context: Context, model: nn.Module, batch: dict[str, Any]) -> float | None:
     """The trained model's loss by a task that has not trained: what a reload can be compared with."""
-    from tui_pilot.pilot.checkpoint import random_state, restore_random_state
-
-    streams = random_state(context.device)
-    try:
-        found: float | None = answers(dataclasses.replace(context, cache={}), model, batch).get("loss")
-    except Exception:
-        # its loss needs what only building or training leaves in the task: then that is what counts
-        return None
-    finally:
-        restore_random_state(streams, context.device)
+    found: float | None = None
+    # Its loss may need what only building or training leaves in the task: then that is what counts.
+    with streams_kept(context.device), contextlib.suppress(Exception):
+        found = answers(dataclasses.replace(context, cache={}), model, batch).get("loss")
     return found
 
 

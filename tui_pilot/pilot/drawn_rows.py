@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tui_pilot.pilot.checkpoint import random_state, restore_random_state
+from tui_pilot.observe.random_streams import random_state, restore_random_state
 from tui_pilot.pilot.loop import Loop
 from tui_pilot.pilot.rows import Feed, Microbatch, collate
 from tui_pilot.tasks.base import encode

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from tui_pilot.pilot.checkpoint import random_state, restore_random_state
+from tui_pilot.observe.random_streams import streams_kept
 from tui_pilot.pilot.loop import Loop
 from tui_pilot.pilot.rows import chunks, to_device
 
@@ -20,8 +21,8 @@ def fed_elsewhere(loop: Loop, names: Sequence[str], parameters: Mapping[str, Any
     Asked of autograd for these tensors alone: gradients that are there stay as they are.
     """
     missing = {name: parameters[name] for name in names}
-    streams = random_state(loop.context.device)
-    try:
+    # Checkpoints of the re-entrant kind, and memory that this asks too much of: then nothing more is known.
+    with streams_kept(loop.device), contextlib.suppress(RuntimeError):
         for group in _all_over(loop):
             if not missing:
                 break
@@ -29,10 +30,6 @@ def fed_elsewhere(loop: Loop, names: Sequence[str], parameters: Mapping[str, Any
             for name, gradient in zip(list(missing), given, strict=True):
                 if gradient is not None and bool((gradient != 0).any()):
                     del missing[name]
-    except RuntimeError:
-        pass  # checkpoints of the re-entrant kind, and memory that this asks too much of: then nothing more is known
-    finally:
-        restore_random_state(streams, loop.context.device)
     return [name for name in names if name not in missing]
 
 

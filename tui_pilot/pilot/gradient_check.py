@@ -13,8 +13,8 @@ from torch import nn
 from tui_pilot.observe.dropout import no_dropout
 from tui_pilot.observe.gradients import Gradient, comparison, gradient_of
 from tui_pilot.observe.losses import watch_losses
+from tui_pilot.observe.random_streams import random_state, restore_random_state
 from tui_pilot.observe.still import same_buffers
-from tui_pilot.pilot.checkpoint import random_state, restore_random_state
 from tui_pilot.pilot.drawn_rows import Once, still
 from tui_pilot.pilot.lengths import shortest_supervised
 from tui_pilot.pilot.loop import Loop

@@ -10,6 +10,7 @@ from tui_pilot.pilot.context import Context
 from tui_pilot.pilot.row_view import plain_list
 from tui_pilot.pilot.rows import Split
 from tui_pilot.tasks.base import IGNORE, encode
+from tui_pilot.tasks.sizes import example_length
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,6 @@ def _encode(context: Context, split: Split) -> list[Length]:
         example = encode(context.task(), record)
         found.append(Length(place, example_length(example), supervised_of(example)))
     return found
-
-
-def example_length(example: Any) -> int:
-    """Tokens of an example; the longer side of a pair, the longest of several texts; else its longest list, or 1."""
-    if "input_ids" in example:
-        inner = [len(each) for each in example["input_ids"] if isinstance(each, (list, tuple))]
-        return max(inner, default=len(example["input_ids"]))
-    sides = [len(example[name]["input_ids"]) for name in ("chosen", "rejected") if name in example]
-    return max(sides or [_size(value) for value in example.values()], default=1)
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, (list, tuple)) or getattr(value, "ndim", False) else 1
 
 
 def supervised_of(example: Any) -> int:

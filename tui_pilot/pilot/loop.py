@@ -98,7 +98,14 @@ class Loop:
             (self.scaler.scale(scaled) if self.scaler is not None else scaled).backward()
 
     def step(self) -> tuple[float | None, bool]:
-        """Unscale, clip, optimizer, scheduler; returns the gradient norm and whether the optimizer was skipped."""
+        """``apply`` and, unless that was skipped, one tick of the schedule."""
+        norm, skipped = self.apply()
+        if not skipped:
+            self.scheduler.step()
+        return norm, skipped
+
+    def apply(self) -> tuple[float | None, bool]:
+        """Unscale, clip, optimizer; returns the gradient norm and whether the optimizer was skipped."""
         self.at.update(part="optimizer.step")
         clip = self.context.plan.optimizer.clip
         if self.scaler is not None:
@@ -115,8 +122,6 @@ class Loop:
         else:
             self.optimizer.step()
         skipped = self.counters.optimizer_steps == before
-        if not skipped:
-            self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm, skipped
 
@@ -159,6 +164,11 @@ class Loop:
     def _notify(self, kind: str, value: Any) -> None:
         for observer in self.observers:
             observer(kind, value)
+
+
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Another learning rate for a parameter group, of the kind it holds: a capturable optimizer's is a tensor."""
+    group["lr"] = torch.tensor(rate) if isinstance(group["lr"], torch.Tensor) else rate
 
 
 def autocast(context: Context) -> contextlib.AbstractContextManager[Any]:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from tui_pilot.observe.dropout import no_dropout
@@ -20,7 +19,7 @@ from tui_pilot.pilot.elsewhere import fed_elsewhere
 from tui_pilot.pilot.finite import padded_pair, unfinite
 from tui_pilot.pilot.half_check import HALF, STEPS, Halves
 from tui_pilot.pilot.lengths import shortest_supervised
-from tui_pilot.pilot.loop import Loop, build_loop, build_model, trainable
+from tui_pilot.pilot.loop import Loop, build_loop, build_model, set_rate, trainable
 from tui_pilot.pilot.phase import Phase, PhaseBroken, phase, skip
 from tui_pilot.pilot.rows import Microbatch, chunks
 from tui_pilot.pilot.trainable_set import dtypes_of, is_adapter, trainable_facts
@@ -188,25 +187,13 @@ def _one(loop: Loop, micros: list[Microbatch], names: dict[str, Any], met: Met, 
                 met.nonzero.add(name)
     if halves is not None:
         halves.note()
-    loop.at.update(part="optimizer.step")
-    if loop.scaler is not None:
-        loop.scaler.unscale_(loop.optimizer)
-    if loop.context.plan.optimizer.clip is not None:
-        torch.nn.utils.clip_grad_norm_(
-            [p for p in names.values() if p.grad is not None], loop.context.plan.optimizer.clip
-        )
-    if loop.scaler is not None:
-        loop.scaler.step(loop.optimizer)
-        loop.scaler.update()
-    else:
-        loop.optimizer.step()
-    loop.optimizer.zero_grad(set_to_none=True)
+    loop.apply()
     return loss / max(1, total)
 
 
 def _set_rate(loop: Loop, lr: float) -> None:
     for group in loop.optimizer.param_groups:
-        group["lr"] = torch.tensor(lr) if isinstance(group["lr"], torch.Tensor) else lr
+        set_rate(group, lr)
 
 
 def refused_by_scaler(dtypes: dict[str, list[str]], loop: Loop) -> bool:

@@ -11,6 +11,7 @@ from torch import nn
 
 from tui_pilot.gates.codes import reason
 from tui_pilot.observe.memory import reachable_bytes
+from tui_pilot.observe.random_streams import streams_kept
 from tui_pilot.observe.tensors import changing, state_hash, tensor_hash
 from tui_pilot.pilot import checkpoint, seek, twin
 from tui_pilot.pilot.audit import split_of
@@ -92,16 +93,15 @@ def resume(context: Context, current: Phase, saved: checkpoint.Saved, broken: li
     if saved.manifest.get("frozen") != checkpoint.frozen_hash(loop):
         current.seen["states"]["weights"] = {"equal": False, "detail": "the frozen base is another one", "tensors": []}
     del files  # the copies read from disk would stand in every peak that follows
-    streams = checkpoint.random_state(context.device)
-    started = time.monotonic()
-    for group in loop.feed.microbatches_of(loop.feed.cursor.epoch)[loop.feed.cursor.microbatch :][:1]:
-        loop.feed.build(group)
-    first = time.monotonic() - started
-    consumed = loop.feed.cursor.microbatch * context.plan.batch.micro * context.world
-    current.seen["seek"] = seek.estimate(loop.feed.split.records, min(consumed, len(loop.feed.split) - 1))
-    current.seen["seek_estimate_s"] = max(first, current.seen["seek"]["end_s"])
-    current.seen["epoch_here"] = twin.position(loop)["epoch"]
-    checkpoint.restore_random_state(streams, context.device)  # rows that draw while they are encoded drew above
+    with streams_kept(context.device):  # some rows draw while they are encoded
+        started = time.monotonic()
+        for group in loop.feed.microbatches_of(loop.feed.cursor.epoch)[loop.feed.cursor.microbatch :][:1]:
+            loop.feed.build(group)
+        first = time.monotonic() - started
+        consumed = loop.feed.cursor.microbatch * context.plan.batch.micro * context.world
+        current.seen["seek"] = seek.estimate(loop.feed.split.records, min(consumed, len(loop.feed.split) - 1))
+        current.seen["seek_estimate_s"] = max(first, current.seen["seek"]["end_s"])
+        current.seen["epoch_here"] = twin.position(loop)["epoch"]
     count = len(stored["trace"])
     here = twin.reference_updates(loop, count, current, measured=True)
     current.reachable = reachable_bytes(loop.raw, loop.optimizer)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from tui_pilot.observe.dropout import no_dropout
+from tui_pilot.observe.random_streams import restore_random_state, streams_kept
 from tui_pilot.observe.still import same_buffers
-from tui_pilot.pilot.checkpoint import random_state, restore_random_state
 from tui_pilot.pilot.loop import Loop, trainable
 from tui_pilot.pilot.rows import Microbatch
 
@@ -29,25 +29,21 @@ def probe(loop: Loop, micro: Microbatch) -> dict[str, Any] | None:
     tensors = [parameter for _, parameter in trainable(loop.raw)]
     if not any(bool((tensor.detach() != 0).any()) for tensor in tensors):
         return None
-    streams = random_state(loop.context.device)
+    with streams_kept(loop.device) as streams, no_dropout(loop.raw), same_buffers(loop.raw):
 
-    def loss() -> float:
-        # With gradients on: a cast that autocast caches without them would cut the graph of what comes after.
-        restore_random_state(streams, loop.context.device)
-        return float(loop.forward(micro).detach())
+        def loss() -> float:
+            # With gradients on: a cast that autocast caches without them would cut the graph of what comes after.
+            restore_random_state(streams, loop.device)
+            return float(loop.forward(micro).detach())
 
-    try:
-        with no_dropout(loop.raw), same_buffers(loop.raw):
-            now, again = loss(), loss()
+        now, again = loss(), loss()
+        _turn(tensors)
+        try:
+            turned = loss()
+        finally:
             _turn(tensors)
-            try:
-                turned = loss()
-            finally:
-                _turn(tensors)
-            torch.clear_autocast_cache()
-            fresh = loss()
-    finally:
-        restore_random_state(streams, loop.context.device)
+        torch.clear_autocast_cache()
+        fresh = loss()
     if not math.isfinite(now):
         return None
     # A loss that differs from forward to forward by itself says nothing about casts.

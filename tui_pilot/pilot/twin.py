@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from tui_pilot.events import schema
+from tui_pilot.observe.random_streams import random_state
 from tui_pilot.observe.tensors import state_hash, weights_hash
-from tui_pilot.pilot.checkpoint import Saved, random_state
+from tui_pilot.pilot.checkpoint import Saved
 from tui_pilot.pilot.loop import Loop, Result
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rows import Microbatch

@@ -22,7 +22,7 @@ from tui_pilot.pilot import control
 from tui_pilot.pilot.audit import split_of
 from tui_pilot.pilot.context import Context, absolute_paths
 from tui_pilot.pilot.lengths import shortest_supervised
-from tui_pilot.pilot.loop import Loop, build_loop, trainable
+from tui_pilot.pilot.loop import Loop, build_loop, set_rate, trainable
 from tui_pilot.pilot.out_of_memory import is_out_of_memory
 from tui_pilot.pilot.phase import Phase
 from tui_pilot.pilot.rows import Microbatch, chunks
@@ -161,11 +161,10 @@ def _side(context: Context, rows: list[Any], batch: dict[str, Any], current: Pha
 def _updates(loop: Loop, window: list[Microbatch]) -> Gradient:
     """A few updates of the loop's own optimizer at the rate after warm-up; the first gradient, thinned."""
     total = loop.window_total(window)
-    clip = loop.context.plan.optimizer.clip
     size = SMALL if loop.scaler is not None else 1.0
+    loop.scaler = None  # the gradients below are unscaled already
     for group in loop.optimizer.param_groups:
-        rate = float(group.get("initial_lr", group["lr"]))
-        group["lr"] = torch.tensor(rate) if isinstance(group["lr"], torch.Tensor) else rate
+        set_rate(group, float(group.get("initial_lr", group["lr"])))
     first: Gradient = {}
     for number in range(UPDATES):
         found = at_scale(loop, window, total, size)
@@ -174,10 +173,7 @@ def _updates(loop: Loop, window: list[Microbatch]) -> Gradient:
         for name, parameter in trainable(loop.raw):
             if name in found:
                 parameter.grad = found[name].to(parameter.device, parameter.dtype)
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_([p for _, p in trainable(loop.raw) if p.grad is not None], clip)
-        loop.optimizer.step()
-        loop.optimizer.zero_grad(set_to_none=True)
+        loop.apply()
     return first
 
 

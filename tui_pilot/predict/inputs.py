@@ -11,6 +11,7 @@ import torch
 
 from tui_pilot.errors import DataError
 from tui_pilot.tasks.base import Batch, Task, encode
+from tui_pilot.tasks.sizes import example_length
 
 ENCODED_ROWS = 2000
 """Of more rows than this the longest by characters are encoded; the rest cannot be longer by much."""
@@ -64,7 +65,7 @@ def rows_of(task: Task, rows: int) -> Rows:
     window = [_collated(task, examples[start : start + micro]) for start in range(0, len(examples), micro)]
     checked = _longest(task, "validation", plan.evaluate.micro or micro)
     evaluation = None if checked is None else _collated(task, checked[0])
-    return Rows(window, evaluation, _length(examples[0]), basis)
+    return Rows(window, evaluation, example_length(examples[0]), basis)
 
 
 def _longest(task: Task, split: str, count: int) -> tuple[list[Any], str] | None:
@@ -80,7 +81,7 @@ def _longest(task: Task, split: str, count: int) -> tuple[list[Any], str] | None
     encoded = []
     for place in places:
         example = encode(task, records[place])
-        encoded.append((-_length(example), place, example))
+        encoded.append((-example_length(example), place, example))
     encoded.sort(key=lambda each: each[:2])
     examples = [example for _, _, example in encoded[:count]]
     return [examples[number % len(examples)] for number in range(count)], basis
@@ -88,13 +89,6 @@ def _longest(task: Task, split: str, count: int) -> tuple[list[Any], str] | None
 
 def _has_tokenizer(folder: Path) -> bool:
     return any(True for pattern in TOKENIZERS for _ in folder.glob(pattern))
-
-
-def _length(example: Any) -> int:
-    if "input_ids" in example:
-        return len(example["input_ids"])
-    sides = [len(example[name]["input_ids"]) for name in ("chosen", "rejected") if name in example]
-    return max(sides, default=1)
 
 
 def _collated(task: Task, examples: list[Any]) -> Micro:
