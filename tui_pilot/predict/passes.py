@@ -77,10 +77,10 @@ def run(task: Task, rows: Rows, target: Target, fake: bool = True, watch: Callab
         else:
             stack.enter_context(patches.random_states(step.tracker.note))
         if fake:
-            from torch._subclasses.fake_tensor import FakeTensorMode
+            from tui_pilot.predict.quick import QuickFakeMode
 
             stack.enter_context(patches.fakeable(target.gpu, lambda: _paused(step.tracker)))
-            step.mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            step.mode = stack.enter_context(QuickFakeMode())
         stack.enter_context(step.tracker)
         for phase in ("load", "forward", "backward", "first_step", "steady_step", "evaluate", "export"):
             step.phase = phase

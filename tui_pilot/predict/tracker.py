@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tui_pilot.predict.trace import Mark, Trace
 
+_DEVICE = torch.ops.prim.device.default
+
 Scratch = Callable[[Any, tuple[Any, ...]], tuple[int, int]]
 """Of an operator and its arguments: bytes that it takes for good, and bytes that it takes while it runs."""
 
@@ -107,6 +109,10 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.turns[:] = [Turn(places[turn.index], turn.kind) for turn in self.turns]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE:
+            # Autograd and models ask this more often than they compute, and it makes nothing.
+            device = getattr(args[0], "fake_device", None)
+            return func(*args) if device is None else device
         if self.paused:
             return func(*args, **(kwargs or {}))
         taken = None
@@ -130,10 +136,12 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _follow(self, tensor: torch.Tensor) -> None:
-        if tensor.device.type == "cpu":
+        # A fake tensor is asked by attribute: its ``device`` would be one more operator, through every mode.
+        device = getattr(tensor, "fake_device", None) or tensor.device
+        if device.type == "cpu":
             self.note(tensor)
-        elif tensor.device.type != "meta":
-            raise OtherDevice(f"a tensor is put on {tensor.device} here")
+        elif device.type != "meta":
+            raise OtherDevice(f"a tensor is put on {device} here")
 
     def _new(self, count: int) -> int:
         block = len(self.with_grad)
