@@ -15,6 +15,29 @@ from tui_pilot.run_folder import RunFolder
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# Whole runs of the demo, of several ranks and of real models. A worker takes a whole file at a time, so one of these
+# taken up last would leave the other workers idle behind it.
+LONG_FILES = (
+    "predict/test_predict_command.py",
+    "pilot/test_demo.py",
+    "faults/test_faults_ranks.py",
+    "predict/test_passes.py",
+    "ui/test_terminal_demo.py",
+    "pilot/test_torch_alone.py",
+    "cases/test_invented.py",
+    "tasks/test_sft_real.py",
+    "mutations/test_mutations.py",
+    "gpu/test_measure.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, in the order above; everything else as collected."""
+    here = Path(__file__).parent
+    rank = {str(here / name): place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
