@@ -33,10 +33,10 @@ def render(document: Json) -> str:
         lines += ["", *_configuration(number, item)]
     kept = document.get("seen_and_kept") or ()
     lines += ["", "## Seen and kept", ""]
-    lines += _bullets(f"{entry['short']}: {entry['text']}" for entry in kept) or ["Nothing failed, nothing was lost."]
+    lines += bullets(f"{entry['short']}: {entry['text']}" for entry in kept) or ["Nothing failed, nothing was lost."]
     questions = document.get("open") or ()
     lines += ["", "## Open questions", ""]
-    lines += _bullets(questions) or ["None."]
+    lines += bullets(questions) or ["None."]
     lines += ["", "## How to read this", "", *_reading(document)]
     return "\n".join(lines) + "\n"
 
@@ -54,7 +54,7 @@ def _summary(configurations: Sequence[Json]) -> list[str]:
         said = f"{plural(len(configurations), 'configuration')}, {len(retained)} retained."
         return [said]
     why = next((f"{item['why_not'][0]}, in {item['short']}" for item in configurations if item["why_not"]), "")
-    return _paragraph(f"Nothing is retained: {why}.")
+    return paragraph(f"Nothing is retained: {why}.")
 
 
 def _configuration(number: int, item: Json) -> list[str]:
@@ -63,14 +63,14 @@ def _configuration(number: int, item: Json) -> list[str]:
     if item.get("demo"):
         lines += ["", "Built-in demo data and model: this says nothing about your own data."]
     if item["why_not"]:
-        lines += ["", "Not retained, because", "", *_bullets(item["why_not"])]
+        lines += ["", "Not retained, because", "", *bullets(item["why_not"])]
     if item["overrides"]:
         lines += ["", "Overridden by hand", ""]
-        lines += _bullets(
+        lines += bullets(
             f"{entry['phase']}: FAIL ({', '.join(entry['codes'])}), marked {entry['mark']}: {entry['note']}"
             for entry in item["overrides"]
         )
-    lines += ["", *_table(("item", "value"), [(key, value) for key, value in facts_of(item)], (16, 57))]
+    lines += ["", *table(("item", "value"), [(key, value) for key, value in facts_of(item)], (16, 57))]
     lines += ["", "### Phases", "", *_phases(item)]
     if item["memory"]:
         lines += ["", "### Memory, highest of all ranks", "", *_memory(item)]
@@ -82,7 +82,7 @@ def _configuration(number: int, item: Json) -> list[str]:
         for note in item.get("notes") or ()
     ]
     if notes:
-        lines += ["", "### Notes", "", *_bullets(notes)]
+        lines += ["", "### Notes", "", *bullets(notes)]
     return lines
 
 
@@ -94,7 +94,7 @@ def _phases(item: Json) -> list[str]:
         if row["note"]:
             said = "; ".join(part for part in (said, f"by hand: {row['note']}") if part)
         rows.append((row["phase"], word(row["verdict"]), by_hand, duration(row["duration_s"]), said))
-    return _table(("phase", "verdict", "mark", "time", "why"), rows, (11, 11, 5, 6, 31), right=(3,))
+    return table(("phase", "verdict", "mark", "time", "why"), rows, (11, 11, 5, 6, 31), right=(3,))
 
 
 def _memory(item: Json) -> list[str]:
@@ -112,7 +112,7 @@ def _memory(item: Json) -> list[str]:
     head = ["phase", "ranks", *(named[key] + _floor(item["memory"], key) for key in keys)]
     rows = [(phase, str(len(entries)), *(highest(entries, key) for key in keys)) for phase, entries in by_phase.items()]
     widths = (11, 5, *(12 if key != "device_used_peak" else 13 for key in keys))
-    return _table(head, rows, widths, right=range(1, len(head)))
+    return table(head, rows, widths, right=range(1, len(head)))
 
 
 def _floor(entries: Iterable[Json], key: str) -> str:
@@ -128,7 +128,7 @@ def _gpus(item: Json) -> list[str]:
     keys = ("allocated_peak", "reserved_peak", "device_used_peak", "device_usable")
     used = "device used" + _floor(found, "device_used_peak")
     rows = [(entry.get("device") or entry.get("rank"), *(size(entry.get(key)) for key in keys)) for entry in found]
-    return _table(("gpu", "allocated", "reserved", used, "usable"), rows, (8, 12, 12, 13, 12), (1, 2, 3, 4))
+    return table(("gpu", "allocated", "reserved", used, "usable"), rows, (8, 12, 12, 13, 12), (1, 2, 3, 4))
 
 
 def _reading(document: Json) -> list[str]:
@@ -137,10 +137,10 @@ def _reading(document: Json) -> list[str]:
         "is part of reserved, reserved part of device used. A configuration is retained only if its software stack was",
         "checked and no fail is left that nobody answered for. No duration imposes a type of training.",
     ]
-    return [*_paragraph(" ".join(lines)), "", f"Written by pilot-tui {document.get('tool')}."]
+    return [*paragraph(" ".join(lines)), "", f"Written by pilot-tui {document.get('tool')}."]
 
 
-def _bullets(texts: Iterable[Any]) -> list[str]:
+def bullets(texts: Iterable[Any]) -> list[str]:
     lines: list[str] = []
     for text in texts:
         body = _wrap(_LEADING.sub(r"\1\\\2", foreign(text)), WIDTH - 2)
@@ -148,11 +148,11 @@ def _bullets(texts: Iterable[Any]) -> list[str]:
     return lines
 
 
-def _paragraph(text: str) -> list[str]:
+def paragraph(text: str) -> list[str]:
     return _wrap(foreign(text), WIDTH)
 
 
-def _table(
+def table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], widths: Sequence[int], right: Iterable[int] = ()
 ) -> list[str]:
     """A padded table; ``widths`` are the most cells a column may take, ``right`` the columns of numbers."""
