@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from tui_pilot.errors import PilotError, PlanErrors
+from tui_pilot.errors import EXIT_PLAN_WRONG, PilotError, PlanErrors
 from tui_pilot.events.writer import plain
 from tui_pilot.text import harmless, harmless_json
 from tui_pilot.version import VERSION
@@ -27,6 +28,23 @@ def write_lines(lines: Iterable[str]) -> None:
     for line in lines:
         sys.stdout.write(harmless(line) + "\n")
     sys.stdout.flush()
+
+
+def new_file(path: Path, text: str) -> None:
+    """Write a text as a new file, whole or not at all; a file that is there is never replaced."""
+    from tui_pilot.launch.start import not_writable
+    from tui_pilot.run_folder import write_whole
+
+    if path.exists():
+        raise PilotError(
+            f"{path} is there already and is never replaced.", "Name a new file.", code="file_exists",
+            title="Nothing was written", exit_code=EXIT_PLAN_WRONG, file=str(path),
+        )  # fmt: skip
+    try:
+        write_whole(path, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise not_writable(path, error) from error
+    say(f"written: {path}")
 
 
 def say(line: str) -> None:

@@ -51,9 +51,9 @@ VALIDATION: Final = "validation"  # update, metrics
 FACTS: Final = "facts"  # name (examples|splits|batch|stack|resume|reload|sizes), value: a summary others read
 
 # Written by a screen or a command, each into a file of its own.
-MARK: Final = "mark"  # phase, verdict (pass|warn|fail|null), note
-NOTE: Final = "note"  # text
-DECISION: Final = "decision"  # decision (retain|reject|defer), note
+MARK: Final = "mark"  # phase, verdict (pass|warn|fail|null), note, by (the user's name, or null)
+NOTE: Final = "note"  # text, phase, by
+DECISION: Final = "decision"  # decision (retain|reject|defer), note, by
 REQUEST: Final = "request"  # what (stop|resume_test), id: for the supervisor
 CLEANED: Final = "cleaned"  # removed: [{path, bytes}]: payloads removed by `clean`; manifests stay
 

@@ -6,6 +6,7 @@ Each screen or command writes an operator file of its own; the supervisor and ev
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import signal
 import time
@@ -119,7 +120,7 @@ def mark(folder: RunFolder, phase: str, verdict: str | None, note: str | None = 
             code="note_required",
         )
     with _operator(folder) as emit:
-        emit(schema.MARK, phase=phase, verdict=verdict, note=note)
+        emit(schema.MARK, phase=phase, verdict=verdict, note=note, by=who())
 
 
 def note(folder: RunFolder, text: str, phase: str | None = None) -> None:
@@ -129,7 +130,7 @@ def note(folder: RunFolder, text: str, phase: str | None = None) -> None:
     if not text.strip():
         raise _refused("The note is empty.", code="note_required")
     with _operator(folder) as emit:
-        emit(schema.NOTE, text=text, **({} if phase is None else {"phase": phase}))
+        emit(schema.NOTE, text=text, by=who(), **({} if phase is None else {"phase": phase}))
 
 
 def decide(folder: RunFolder, decision: str, text: str) -> None:
@@ -139,7 +140,15 @@ def decide(folder: RunFolder, decision: str, text: str) -> None:
     if not text.strip():
         raise _refused("A decision needs its reason.", 'Add --note "why".', code="note_required")
     with _operator(folder) as emit:
-        emit(schema.DECISION, decision=decision, note=text)
+        emit(schema.DECISION, decision=decision, note=text, by=who())
+
+
+def who() -> str | None:
+    """The name of this machine's user, for whoever reads a decision in a month; None where it has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user without an entry
+        return None
 
 
 def record_cleaned(folder: RunFolder, removed: list[dict[str, Any]]) -> None:

@@ -111,6 +111,8 @@ def _fill(folder: RunFolder, loaded: LoadedPlan, choice: Choice, code_source: Pa
     for name in SUBFOLDERS:
         (folder.path / name).mkdir()
     write_whole(folder.path / "plan.yaml", document.plan_yaml(loaded).encode("utf-8", "backslashreplace"))
+    if loaded.text:
+        write_whole(folder.path / "written.yaml", loaded.text.encode("utf-8", "backslashreplace"))
     write_json(folder.plan_file, document.to_document(loaded))
     baseline = variants.baseline_document(loaded)
     if baseline is not None:

@@ -109,10 +109,11 @@ def reload(context: Context, current: Phase) -> None:
         "control_loss_after": after.get("loss"),
         "control_loss_base": before.get("base_loss"),
         "answers_equal": not changed,
+        "answers_changed_rows": changed,
         "dtype": sorted(dtypes),
         "parameters": sum(p.numel() for p in model.parameters()),
     }
-    if defines(task, "decode") and isinstance(after.get("answers"), list):
+    if defines(task, "decode") and isinstance(after.get("answers"), list) and not lacking_data(context):
         current.inputs["control_answers"] = [
             _text(task, answer, batch, row) for row, answer in enumerate(after["answers"][:4])
         ]
@@ -177,9 +178,19 @@ def _text(task: Any, answer: Any, batch: dict[str, Any], row: int) -> str:
     return str(task.decode(ids))[:400]
 
 
+def lacking_data(context: Context) -> list[str]:
+    """Names of the plan's data files that are not on this machine: an archive is replayed without them."""
+    files = (context.plan.data.train, context.plan.data.validation)
+    return [Path(file).name for file in files if isinstance(file, str) and not Path(file).exists()]
+
+
 def prompt_ids(context: Context, batch: dict[str, Any]) -> dict[str, Any]:
     """The control rows' ids as the artifact's own tokenizer gives them, against the stored ones."""
     task = context.task()
+    away = lacking_data(context)
+    if away:
+        said = f"{', '.join(away)} of the plan's data is not here: the stored control ids alone were asked."
+        return {"prompt_ids_unchecked": said}
     own = getattr(task, "artifact_control_inputs", None)
     if own is None and not defines(task, "encode"):
         return {}
