@@ -28,6 +28,18 @@ PHASES_OF: Final[dict[str, tuple[str, ...]]] = {
 }
 STAGE_OF: Final = {phase: stage for stage, phases in PHASES_OF.items() for phase in phases}
 
+# The stage of a compared run, after ``data``; its rows are rows of the fifteen, the others stay skipped.
+TRIAL: Final = "trial"
+TRIAL_STAGES: Final = ("data", TRIAL)
+TRIAL_PHASES: Final = ("load", "batch", "evaluate", "checkpoint", "export")
+NOT_IN_TRIAL: Final = tuple(phase for phase in PHASES if phase not in (*PHASES_OF["data"], *TRIAL_PHASES))
+
+
+def phases_of(stage: str) -> tuple[str, ...]:
+    """The phases that a stage writes the rows of; the stage of a trial included."""
+    return TRIAL_PHASES if stage == TRIAL else PHASES_OF[stage]
+
+
 VERDICTS: Final = ("pass", "warn", "fail", "unchecked", "skipped", "not_run")
 
 # Written by the supervisor.

@@ -222,6 +222,9 @@ CODES: Final[dict[str, Code]] = _table(
     ("resume_peak_higher", "resume", "warn", "Resuming needs more memory than training: plan for it."),
     ("seek_too_slow", "resume", "fail", "Seek in the data instead of replaying it."),
     ("environment_differs", "resume", "note", "Another thread count or build: compared with a tolerance."),
+    # a compared run
+    ("diverged", "batch", "fail", "A result, and kept as one: compare lower rates, a longer warm-up, or clipping."),
+    ("no_progress", "batch", "note", "The plan's own rule ended it: compare.stop.no_progress."),
     # reload
     ("outputs_differ", "reload", "fail", "The artifact does not answer as the trained model did."),
     ("adapter_has_no_effect", "reload export", "fail", "The artifact is the base alone: the adapter is lost."),

@@ -4,7 +4,7 @@ which phases a dead stage leaves without a verdict, and how a run ended.
 
 from __future__ import annotations
 
-from tui_pilot.events.schema import PHASES_OF, STAGES
+from tui_pilot.events.schema import PHASES_OF, STAGES, phases_of
 from tui_pilot.gates.codes import reason
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.plan.model import Plan
@@ -17,7 +17,7 @@ Given = tuple[str, str, Reason]
 
 def without_process(stage: str, plan: Plan, folder: RunFolder) -> list[Given]:
     """Verdicts of a stage that is not started; empty when it is."""
-    phases = PHASES_OF[stage]
+    phases = phases_of(stage)
     if all(phase in plan.gates.skip for phase in phases):
         return [
             (phase, "skipped", Reason("skipped", f"The plan skips {phase} (gates.skip).", "note")) for phase in phases
@@ -34,7 +34,7 @@ def without_process(stage: str, plan: Plan, folder: RunFolder) -> list[Given]:
 def stops(state: RunState, stage: str) -> bool:
     """Whether the run stops at this stage's edge: a phase of it failed. Out of memory in `overfit` says nothing of
     the planned batch, so it does not stop `peak`."""
-    for phase in PHASES_OF[stage]:
+    for phase in phases_of(stage):
         row = state.row(phase)
         if row.verdict == "fail" and not (phase == "overfit" and _only_out_of_memory(row)):
             return True
@@ -52,7 +52,7 @@ def unjudged(state: RunState, stage: str, attempt: int, exit_code: int, stopped:
     Open phases, always. If none is open and the stage died, or ended without a word, before its next phase began, that
     next phase; unless a phase of this attempt failed, which is why the rest was left out.
     """
-    rows = [state.row(phase) for phase in PHASES_OF[stage]]
+    rows = [state.row(phase) for phase in phases_of(stage)]
     running = [(row.phase, True) for row in rows if row.running]
     if running or stopped:
         return running
@@ -75,6 +75,8 @@ def outcome(state: RunState, before: RunState, again: bool, stopped_at: str) -> 
         return ("finished", "") if before.state in ("failed", "diverged") else (before.state, before.text)
     if stopped_at and any(row.verdict is None or _has(row, "stopped") for row in state.rows):
         return "stopped", f"by you {stopped_at}"
+    if any(_has(row, "diverged") for row in failed):
+        return "diverged", next(_sentence(row) for row in failed if _has(row, "diverged"))
     return ("failed", why) if failed else ("finished", "")
 
 

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tui_pilot.devices.pythons import Choice, choose
 from tui_pilot.errors import RunFolderError
+from tui_pilot.events import schema
 from tui_pilot.launch import not_yet, revisions
 from tui_pilot.launch.code import copy_pilot_side
 from tui_pilot.launch.stage_process import tail_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 START_SECONDS = 30.0
+STAGES_OF_KIND = {"check": ["data"], "trial": list(schema.TRIAL_STAGES)}
 SUBFOLDERS = ("events", "samples", "logs", "crash", "examples", "control")
 _spawned: list[subprocess.Popen[bytes]] = []  # kept, so that an ended supervisor can be reaped
 
@@ -43,17 +45,20 @@ def prepare(
     variant: str | None = None,
     code_source: Path | None = None,
     tell: Callable[[str], None] | None = None,
+    label: str | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> RunFolder:
     """Make a run folder that holds everything the supervisor needs; ``run.json`` is written last.
 
     ``kind`` is pilot, trial, variant, observe or check. ``parent`` defaults to the newest run of the same plan name.
     ``code_source`` takes the place of the pilot side (a folder with a ``run_stage.py``). ``tell`` hears what takes
-    long. Raises RunFolderError where the folder cannot be written; nothing is left behind then.
+    long. ``label`` stands in the id instead of the plan's name; ``more`` is kept in ``run.json`` as it is.
+    Raises RunFolderError where the folder cannot be written; nothing is left behind then.
     """
     plan, base = loaded.plan, loaded.folder
     not_yet.refuse(plan, str(loaded.file) if loaded.file else None)
     choice = choose(plan.device, plan.launch.python)
-    folder = _new_folder(runs, plan.name)
+    folder = _new_folder(runs, label or plan.name)
     try:
         _fill(folder, loaded, choice, code_source)
         code = copy_pilot_side(folder.code, code_source)
@@ -77,8 +82,9 @@ def prepare(
                 "python_choice": _choice_json(choice),
                 "keep_going": keep_going,
                 "variant": variant,
-                "stages": ["data"] if kind == "check" else None,
+                "stages": STAGES_OF_KIND.get(kind),
                 "revisions": found,
+                **(more or {}),
             },
         )
     except OSError as error:
@@ -172,11 +178,13 @@ def _choice_json(choice: Choice) -> dict[str, Any]:
     }
 
 
-def start(folder: RunFolder, *, only: str | None = None, attempt: int = 1) -> Holder:
+def start(
+    folder: RunFolder, *, only: str | None = None, attempt: int = 1, environment: Mapping[str, str] | None = None
+) -> Holder:
     """Start the supervisor, detached: no terminal, no pipe, a session of its own. Returns once it holds the lock.
 
-    ``only`` runs one stage of an ended run again as ``attempt``. A supervisor that ends before it took the lock is a
-    RunFolderError with the last line of its log.
+    ``only`` runs one stage of an ended run again as ``attempt``. ``environment`` is added to this process's own. A
+    supervisor that ends before it took the lock is a RunFolderError with the last line of its log.
     """
     if only is None and (folder.events / "supervisor.jsonl").exists():
         raise RunFolderError(f"{folder.id} ran already; an id is never used twice.", "Run the plan again.")
@@ -189,8 +197,9 @@ def start(folder: RunFolder, *, only: str | None = None, attempt: int = 1) -> Ho
         with log.open("ab") as output:
             # Its own folder as working folder: a folder of the person's may hold a module that shadows ours.
             process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder.path, start_new_session=True
-            )
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder.path, start_new_session=True,
+                env={**os.environ, **(environment or {})},
+            )  # fmt: skip
     except OSError as error:
         raise not_writable(log, error) from error
     _spawned.append(process)

@@ -130,7 +130,7 @@ class Supervisor:
             process = StageProcess.spawn(self.folder, python, stage, attempt, processes=processes, cwd=self.cwd)
         except OSError as error:
             reason = Reason("crash", f"Stage {stage} could not be started with {python}: {error}.", "fail")
-            self._judge(schema.PHASES_OF[stage][0], attempt, "fail", [reason])
+            self._judge(schema.phases_of(stage)[0], attempt, "fail", [reason])
             self.poll()
             return
         self.process = process

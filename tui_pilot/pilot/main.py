@@ -18,6 +18,7 @@ MODULES = {
     "data": "tui_pilot.pilot.data_stage",
     "overfit": "tui_pilot.pilot.overfit_stage",
     "peak": "tui_pilot.pilot.peak_stage",
+    "trial": "tui_pilot.pilot.trial_stage",
     "train": "tui_pilot.pilot.train_stage",
     "resume": "tui_pilot.pilot.resume_stage",
     "reload": "tui_pilot.pilot.reload_stage",

@@ -240,7 +240,7 @@ def _device_peaks(state: RunState, event: Event) -> RunState:
 
 
 def _update(state: RunState, event: Event) -> RunState:
-    if event.get("stage", "train") != "train":
+    if event.get("stage", "train") not in ("train", schema.TRIAL):
         return state
     step = int(event.get("update", 0))
     loss, lr = event.get("loss"), event.get("lr")

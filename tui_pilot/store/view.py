@@ -172,7 +172,7 @@ def open_questions(state: RunState, plan: Mapping[str, Any]) -> list[str]:
         return []
     found = []
     for row in state.rows:
-        if row.verdict in OPEN_VERDICTS:
+        if row.verdict in OPEN_VERDICTS and not left_to_the_pilot(state, row):
             why = f": {row.reasons[0].get('text')}" if row.reasons else ""
             found.append(f"{row.phase}: {str(row.verdict).replace('_', ' ')}{why}")
     generates = plan.get("task") != "classification"
@@ -181,13 +181,21 @@ def open_questions(state: RunState, plan: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def left_to_the_pilot(state: RunState, row: Row) -> bool:
+    """Whether a trial skips this row because its pilot has it."""
+    return state.run_kind == "trial" and row.verdict == "skipped"
+
+
 def unaccepted(state: RunState, allow_unchecked: Collection[str] = ()) -> list[Row]:
     """Rows without a verdict on the matter (unchecked, skipped, not run) that the person did not accept."""
     asked = PHASES_OF["data"] if state.run_kind == "check" else PHASES
     return [
         row
         for row in state.rows
-        if row.phase in asked and row.phase not in allow_unchecked and row.verdict in OPEN_VERDICTS
+        if row.phase in asked
+        and row.phase not in allow_unchecked
+        and row.verdict in OPEN_VERDICTS
+        and not left_to_the_pilot(state, row)
     ]
 
 
