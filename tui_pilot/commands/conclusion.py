@@ -10,7 +10,6 @@ import click
 from tui_pilot.commands.options import json_option, runs_option
 from tui_pilot.commands.output import new_file, write_json
 from tui_pilot.errors import EXIT_OK
-from tui_pilot.run_folder import find_run
 
 
 @click.command()
@@ -24,9 +23,10 @@ def conclusion(names: tuple[str, ...], output: Path | None, as_json: bool, runs:
     What the runs came from and every trial of their comparison are on it too, however they ended.
     """
     from tui_pilot.report.conclusion import document
+    from tui_pilot.report.gather import given
     from tui_pilot.report.page import render
 
-    found = document([find_run(runs, name) for name in names])
+    found = document([folder for name in names for folder in given(runs, name)])
     if as_json:
         write_json(found)
         if output is None:

@@ -5,16 +5,17 @@ The page that people read is made from this document and adds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tui_pilot.plan.model import Plan
 from tui_pilot.report import outcome
 from tui_pilot.report.gather import Gathered, by_hand, gather
-from tui_pilot.report.settings import direction, held, settings
+from tui_pilot.report.run_facts import run_facts
+from tui_pilot.report.settings import held
 from tui_pilot.run_folder import RunFolder, short_id
-from tui_pilot.sheet.build import configuration, plan_of
-from tui_pilot.sheet.judged import sentence, word
+from tui_pilot.sheet.build import plan_of
+from tui_pilot.sheet.judged import word
 from tui_pilot.text import plural
 from tui_pilot.version import VERSION
 
@@ -29,18 +30,18 @@ def document(folders: Sequence[RunFolder], alone: bool = False) -> dict[str, Any
     ``alone``: from these runs' own folders only, for an archive. Raises where a given run cannot be read.
     """
     found = gather(folders, alone)
-    runs = [_run(folder, show, found) for folder, show in found.shown]
+    runs = [run_facts(folder, show, found) for folder, show in found.shown]
     plans = {folder.id: plan_of(show) for folder, show in found.shown}
     compared = [run for run in runs if run["trial"] is not None] or runs
     same, apart = held(compared)
     acts = by_hand(folder for folder, _ in found.shown)
-    comparisons = [_comparison(each, plans) for each in found.comparisons]
+    comparisons = [_comparison(each) for each in found.comparisons]
     names = list(dict.fromkeys(str(run["name"]) for run in runs))
     return {
         "schema": SCHEMA,
         "tool": VERSION,
         "title": ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
-        "question": _question(runs, comparisons, plans, found),
+        "question": _question(runs, comparisons, plans),
         "outcome": _outcome(runs, comparisons, acts),
         "held": {"same": same, "different": apart, "over": [run["run"] for run in compared]},
         "declared_held": [each["held"] for each in comparisons],
@@ -56,101 +57,17 @@ def document(folders: Sequence[RunFolder], alone: bool = False) -> dict[str, Any
     }
 
 
-def _run(folder: RunFolder, show: Json, found: Gathered) -> dict[str, Any]:
-    item = configuration(show)
-    plan = plan_of(show)
-    trial = _trial(folder.id, found)
-    facts = show.get("revisions") or {}
-    metrics = show.get("metrics") or {}
-    losses = metrics.get("loss") or []
-    return {
-        "run": folder.id,
-        "short": short_id(folder.id),
-        "name": item["name"],
-        "kind": show.get("kind"),
-        "demo": item["demo"],
-        "variant": show.get("variant"),
-        "trial": trial,
-        "state": (trial or {}).get("state") or show.get("state"),
-        "text": str((trial or {}).get("stop_reason") or show.get("text") or ""),
-        "verdict": show.get("verdict"),
-        "started": show.get("started"),
-        "ended": show.get("ended"),
-        "parent": show.get("parent"),
-        "changed": dict(show.get("changed") or {}),
-        "identity": facts.get("identity"),
-        "settings": settings(plan, facts, bool(item["demo"])),
-        "updates": losses[-1][0] if losses else None,
-        "loss": {"first": losses[0] if losses else None, "last": losses[-1] if losses else None},
-        "not_finite_at": _not_finite(losses),
-        "diverged_at": (trial or {}).get("diverged_at", _not_finite(losses)),
-        "validation": list(metrics.get("validation") or ()),
-        "failed": [
-            {"phase": row.get("phase"), "text": sentence(row), "mark": row.get("mark")}
-            for row in show.get("phases") or ()
-            if row.get("verdict") == "fail"
-        ],
-        "verdicts": _verdicts(show),
-        "seconds": item["seconds"],
-        "memory": _memory(item),
-        "control_outputs": item["control_outputs"],
-        "expected": item["expected_result"],
-        "retained": item["retained"],
-        "why_not": item["why_not"],
-        "decision": item["decision"],
-        "software": item["software"],
-        "software_checked": _checked(folder, item),
-        "open": item["open"],
+def _comparison(found: Json) -> dict[str, Any]:
+    first = found["trials"][0].get("id") if found["trials"] else ""
+    base, metric = str(found.get("baseline") or first), str(found.get("metric") or "metric")
+    higher = found.get("direction") == "max"
+    planned, plan = found.get("planned"), found.get("plan") or {}
+    keys = sorted({str(key) for trial in found["trials"] for key in trial.get("set") or {}})
+    found = {
+        **found,
+        "trials": [outcome.with_baseline(each, keys, plan) for each in found["trials"]],
+        "summary": [outcome.with_baseline(each, keys, plan) for each in found.get("summary") or ()],
     }
-
-
-def _trial(run: str, found: Gathered) -> dict[str, Any] | None:
-    entries = (dict(trial) for each in found.comparisons for trial in each["trials"] if trial.get("run") == run)
-    return next(entries, None)
-
-
-def _not_finite(losses: Iterable[Sequence[Any]]) -> int | None:
-    return next((int(point[0]) for point in losses if isinstance(point[1], str)), None)
-
-
-def _verdicts(show: Json) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for row in show.get("phases") or ():
-        name = word(row.get("verdict"))
-        counted[name] = counted.get(name, 0) + 1
-    return counted
-
-
-def _memory(item: Json) -> dict[str, Any]:
-    """The peak of the phase that sets the need, by the widest counter that was read, and how it is known."""
-    at = [entry for entry in item["memory"] if entry["phase"] == item["binding_phase"]]
-    for counter in ("device_used_peak", "reserved_peak", "allocated_peak"):
-        known = [entry for entry in at if entry.get(counter) is not None]
-        if known:
-            top = max(known, key=lambda entry: int(entry[counter]))
-            how = (top.get("known") or {}).get(counter)
-            return {"bytes": top[counter], "counter": counter, "phase": item["binding_phase"], "known": how}
-    return {"bytes": None, "counter": None, "phase": item["binding_phase"], "known": None}
-
-
-def _checked(folder: RunFolder, item: Json) -> dict[str, Any]:
-    """Where the stack was checked. It says nothing of another GPU."""
-    host = folder.read_json(folder.run_file).get("host")
-    return {
-        "value": item["software_checked"]["value"],
-        "on": {"host": host, **item["software_checked"]["on"]},
-        "elsewhere": False,
-    }
-
-
-def _comparison(found: Json, plans: Mapping[str, Plan | None]) -> dict[str, Any]:
-    runs = [str(trial.get("run")) for trial in found["trials"]]
-    plan = next((plan for run in runs if (plan := plans.get(run)) is not None), None)
-    base = str(found.get("baseline") or (found["trials"][0].get("id") if found["trials"] else ""))
-    higher = direction(plan) == "higher" if plan else False
-    if found.get("direction") in ("min", "max"):
-        higher = found["direction"] == "max"
-    metric = str(found.get("metric") or (plan.evaluate.metric if plan else "metric"))
     top = outcome.best(found, higher)
     return {
         "baseline": base,
@@ -165,19 +82,16 @@ def _comparison(found: Json, plans: Mapping[str, Plan | None]) -> dict[str, Any]
         "trials": [dict(each) for each in found["trials"]],
         "summary": [dict(each) for each in found.get("summary") or ()],
         "next": list(found.get("next") or ()),
-        "stop": _stop(plan),
-        "every": plan.evaluate.every if plan else None,
+        "planned": dict(planned) if isinstance(planned, Mapping) else {},
+        "verified": found.get("verified"),
+        "said": [str(each) for each in found.get("said") or ()],
+        "state": found.get("state"),
+        "id": found.get("id"),
+        "cost": found.get("cost"),
     }
 
 
-def _stop(plan: Plan | None) -> dict[str, Any]:
-    rule = plan.compare.stop if plan is not None and plan.compare is not None else None
-    return {} if rule is None else {key: value for key, value in vars(rule).items() if value not in (None, False)}
-
-
-def _question(
-    runs: Sequence[Json], comparisons: Sequence[Json], plans: Mapping[str, Plan | None], found: Gathered
-) -> dict[str, Any]:
+def _question(runs: Sequence[Json], comparisons: Sequence[Json], plans: Mapping[str, Plan | None]) -> dict[str, Any]:
     plan = next((plan for plan in plans.values() if plan is not None), None)
     first = next((run for run in runs if run["settings"]), None)
     about = ""
@@ -190,7 +104,7 @@ def _question(
     if comparisons:
         each = comparisons[0]
         word_of = "highest" if each["direction"] == "max" else "lowest"
-        changed = sorted(_varied(found))
+        changed = sorted({str(key) for trial in each["trials"] for key in trial.get("set") or {}})
         ids = list(dict.fromkeys(str(trial.get("id")) for trial in each["trials"]))
         text = (
             f"Which of {plural(len(ids), 'setting')} ({', '.join(ids)}) of {', '.join(changed) or 'the plan'} gives "
@@ -199,20 +113,11 @@ def _question(
     return {"text": text, "about": about, "expected": plan.expected if plan and plan.expected.strip() else None}
 
 
-def _varied(found: Gathered) -> set[str]:
-    """The plan's keys that its trials set."""
-    for _, show in found.shown:
-        plan = plan_of(show)
-        if plan is not None and plan.compare is not None and plan.compare.trials:
-            return {key for trial in plan.compare.trials for key in trial.set}
-    return set()
-
-
 def _outcome(runs: Sequence[Json], comparisons: Sequence[Json], acts: Sequence[Json]) -> list[str]:
     """The whole page in a few sentences: decided, seen, what ended badly."""
     said = [*_decided(runs, acts)]
     for each in comparisons:
-        said += [*each["outcome"], *each["ended_badly"], f"There is {outcome.seeds(each)[1]}."]
+        said += [*each["outcome"], *each["ended_badly"], f"How sure: {outcome.seeds(each)[1]}."]
     if not comparisons:
         for run in runs:
             failed = ", ".join(str(row["phase"]) for row in run["failed"])
@@ -236,7 +141,7 @@ def _decided(runs: Sequence[Json], acts: Sequence[Json]) -> list[str]:
         said.append(
             f"{what} is {words.get(str(act['value']), str(act['value']))}: {act['text'] or 'no reason was written'}"
         )
-        if act["value"] == "retain" and run.get("why_not"):
+        if act["value"] == "retain" and run.get("why_not") and not run.get("trial"):
             said.append(f"The selection sheet does not retain it yet: {run['why_not'][0]}.")
     return said
 
@@ -245,10 +150,9 @@ def _how_sure(runs: Sequence[Json], comparisons: Sequence[Json]) -> list[str]:
     said = []
     for each in comparisons:
         said.append(f"Seeds: {outcome.seeds(each)[1]}.")
-        for entry in each["summary"]:
-            found = outcome.differences(entry)
-            if found:
-                said.append(f"{entry.get('id')}, every paired difference: {'; '.join(found)}.")
+        said += [f"{told}." for entry in each["summary"] for told in outcome.differences(entry)]
+        if each["state"] not in (None, "finished"):
+            said.append(f"The comparison itself is {each['state']}: what it says may still change.")
     places: dict[str, list[str]] = {}
     for run in runs:
         checked = run["software_checked"]

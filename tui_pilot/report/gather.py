@@ -4,6 +4,7 @@ written on them by whom. Nothing is left out because it failed; what lies beside
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,12 @@ from typing import Any
 from tui_pilot.errors import RunFolderError
 from tui_pilot.events import schema
 from tui_pilot.events.reader import Reader
-from tui_pilot.run_folder import RunFolder, all_runs
+from tui_pilot.run_folder import RunFolder, all_runs, find_run
 from tui_pilot.store.view import snapshot
 
 MOST_DOCUMENT = 64 << 20
+COMPARISON = "comparison.json"
+"""The document of a comparison, in a folder beside its runs (see ``campaign/comparison.py``)."""
 Json = Mapping[str, Any]
 
 
@@ -46,6 +49,19 @@ def gather(folders: Sequence[RunFolder], alone: bool = False) -> Gathered:
     shown, unread = _read(wanted)
     names = {show.get("name") for _, show in shown}
     return Gathered(shown, found, list(_beside(shown, names)), unread)
+
+
+def given(root: Path, name: str) -> list[RunFolder]:
+    """The runs that one name of the command line means: a run, or every trial of a comparison."""
+    for place in (Path(name), *sorted(root.glob(f"{glob.escape(name)}*"))):
+        document = _comparison(place / COMPARISON)
+        if document is not None:
+            wanted: dict[str, RunFolder] = {}
+            for trial in document["trials"]:
+                _want(wanted, [RunFolder(place.resolve())], trial.get("run"))
+            if wanted:
+                return list(wanted.values())
+    return [find_run(root, name)]
 
 
 def _want(wanted: dict[str, RunFolder], folders: Sequence[RunFolder], run: Any) -> None:
@@ -100,9 +116,7 @@ def comparisons(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
     ids = {folder.id for folder in folders}
     found: list[dict[str, Any]] = []
     for root in dict.fromkeys(folder.path.parent for folder in folders):
-        for path in sorted(
-            {*root.glob("*.json"), *root.glob("*/comparison.json"), *root.glob("comparisons/**/*.json")}
-        ):
+        for path in sorted(root.glob(f"*/{COMPARISON}")):
             document = _comparison(path)
             if document is not None and any(trial.get("run") in ids for trial in document["trials"]):
                 found.append(document)

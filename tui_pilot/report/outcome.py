@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tui_pilot.text import plural
+from tui_pilot.text import plural, rate
 
 Json = Mapping[str, Any]
 ENDED = ("finished", "completed")
@@ -60,11 +60,11 @@ def sentences(comparison: Json, baseline: str, metric: str, higher: bool) -> lis
     near = [key for key in others if key not in apart]
     said = []
     if name == baseline:
-        said.append(f"The baseline {name} won: its final {metric} is the {word}, {number(mean(top))}.")
+        said.append(f"The baseline {name} won: its final {metric} is the {word}, {number(mean(top))} ({change(top)}).")
     else:
         before = mean(summary[baseline]) if baseline in summary else None
         beside = f" ({number(before)} of the baseline {baseline})" if before is not None else ""
-        said.append(f"The {word} final {metric} has {name}: {number(mean(top))}{beside}.")
+        said.append(f"The {word} final {metric} has {name} ({change(top)}): {number(mean(top))}{beside}.")
     if apart:
         said.append(f"It is told apart from {', '.join(apart)}.")
     if near:
@@ -74,22 +74,26 @@ def sentences(comparison: Json, baseline: str, metric: str, higher: bool) -> lis
 
 
 def ended_badly(comparison: Json) -> list[str]:
-    """A sentence for each trial that did not come to its end, with the update where it stopped."""
-    found = []
+    """A sentence for each setting with a trial that did not come to its end: which seed, at which update, and why."""
+    found: dict[tuple[str, str], list[str]] = {}
     for trial in comparison.get("trials") or ():
         state = str(trial.get("state") or "unknown")
         if state in ENDED:
             continue
-        seed = f", seed {trial['seed']}" if trial.get("seed") is not None else ""
         at = trial.get("diverged_at")
         where = f" at update {at}" if at is not None else ""
-        why = f": {trial['stop_reason']}" if trial.get("stop_reason") else ""
-        found.append(f"{trial.get('id')}{seed} {_state(state)}{where}{why}.")
-    return found
+        if at is None and state in ("stopped", "failed", "lost") and trial.get("updates"):
+            where = f" after update {trial['updates']}"
+        reason = str(trial.get("stop_text") or trial.get("stop_reason") or "").rstrip(".")
+        seed = f" with seed {trial['seed']}" if trial.get("seed") is not None else ""
+        more = "" if trial.get("counts", True) else ", another attempt counts"
+        told = f"{seed}{where}".strip() + (f" ({reason}{more})" if reason or more else "")
+        found.setdefault((f"{trial.get('id')} ({change(trial)})", _state(state)), []).append(told)
+    return [f"{who} {state} {'; '.join(each)}".rstrip() + "." for (who, state), each in found.items()]
 
 
 def _state(state: str) -> str:
-    words = {"running": "is still running", "lost": "was lost", "stopped": "was stopped", "new": "was not started"}
+    words = {"running": "is still running", "lost": "was lost", "stopped": "was stopped", "waiting": "was not started"}
     return words.get(state, state)
 
 
@@ -97,6 +101,8 @@ def seeds(comparison: Json) -> tuple[int, str]:
     """The fewest seeds that a setting with a result has, and what that allows to say."""
     counts = [int(entry.get("seeds") or 0) for entry in comparison.get("summary") or () if mean(entry) is not None]
     fewest = min(counts, default=0)
+    if not counts:
+        return 0, "no result for any setting"
     if fewest <= 1:
         return fewest, "one seed for each setting: no difference counts as told apart"
     if fewest < 3:
@@ -108,25 +114,45 @@ def seeds(comparison: Json) -> tuple[int, str]:
 
 
 def differences(entry: Json) -> Sequence[str]:
-    """Paired differences of a setting, seed by seed, as texts."""
+    """A setting against each other one: the difference of every seed, their mean, and whether that tells them apart."""
     found = []
-    for each in entry.get("paired_differences") or ():
-        if isinstance(each, Mapping):
-            other = each.get("from") or each.get("to") or each.get("id") or each.get("of") or each.get("baseline")
-            inner = each.get("differences")
-            if isinstance(inner, Mapping):
-                told = ", ".join(f"seed {seed}: {number(one)}" for seed, one in inner.items())
-            elif isinstance(inner, Sequence) and not isinstance(inner, str):
-                told = ", ".join(
-                    f"seed {one.get('seed')}: {number(one.get('difference'))}"
-                    if isinstance(one, Mapping)
-                    else number(one)
-                    for one in inner
-                )
-            else:
-                seed = f"seed {each['seed']}: " if each.get("seed") is not None else ""
-                told = f"{seed}{number(each.get('difference', each.get('value')))}"
-            found.append(f"{told} from {other}" if other else told)
-        else:
-            found.append(number(each))
+    for pair in entry.get("paired_differences") or ():
+        each = pair.get("differences") or {}
+        told = ", ".join(f"seed {seed} {signed(one)}" for seed, one in each.items()) or "no seed that both have"
+        apart = "told apart" if pair.get("told_apart") else "not told apart"
+        why = f", {pair['why']}" if pair.get("why") else ""
+        middle = f"; mean {signed(pair.get('mean'))}" if pair.get("mean") is not None else ""
+        error = f", standard error {number(pair['standard_error'])}" if pair.get("standard_error") is not None else ""
+        found.append(f"{entry.get('id')} less {pair.get('against')}: {told}{middle}{error}: {apart}{why}")
     return found
+
+
+def signed(found: Any) -> str:
+    """A difference with its sign."""
+    known = value(found)
+    return f"{known:+.3g}" if known is not None else number(found)
+
+
+def change(entry: Json) -> str:
+    """What a trial or setting sets: ``optimizer.lr 5.0e-5``; of a baseline what the plan has there."""
+    sets = entry.get("set")
+    if not isinstance(sets, Mapping) or not sets:
+        return "as the plan"
+    return ", ".join(f"{key} {rate(one) if _is_rate(key, one) else one}" for key, one in sets.items())
+
+
+def _is_rate(key: Any, found: Any) -> bool:
+    return str(key).rpartition(".")[2] == "lr" and isinstance(found, (int, float)) and not isinstance(found, bool)
+
+
+def with_baseline(entry: Json, keys: Sequence[str], plan: Json) -> dict[str, Any]:
+    """The entry with every varied key, so that a baseline says what it is; ``plan``: the plan before any trial."""
+    given = entry.get("set")
+    sets = dict(given) if isinstance(given, Mapping) else {}
+    for key in keys:
+        place: Any = plan
+        for part in key.split("."):
+            place = place.get(part) if isinstance(place, Mapping) else None
+        if key not in sets and place is not None:
+            sets[key] = place
+    return {**entry, "set": sets}

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tui_pilot.report import outcome
+from tui_pilot.report.seen import called, seen, state
 from tui_pilot.run_folder import short_id
 from tui_pilot.sheet.markdown import bullets, foreign, paragraph, table
-from tui_pilot.text import duration, size
 
 Json = Mapping[str, Any]
-SHOWN_POINTS = 8
 
 
 def render(document: Json) -> str:
@@ -21,7 +19,7 @@ def render(document: Json) -> str:
         ("Question", _question(document)),
         ("Held constant", _held(document)),
         ("What ran", _ran(document)),
-        ("What was seen", _seen(document)),
+        ("What was seen", seen(document)),
         ("What was decided, and by whom", _decided(document)),
         ("How sure", bullets(document["how_sure"])),
         ("What stays open", bullets(document["open"]) or ["Nothing."]),
@@ -56,28 +54,40 @@ def _held(document: Json) -> list[str]:
         lines = ["Nothing could be held against anything: no run has a plan that can be read."]
     if found["different"]:
         lines += ["", "Not the same:", "", *bullets(_different(found["different"], document["runs"]))]
-    for each in document["declared_held"]:
-        if each:
-            lines += ["", *paragraph(f"Verified before the first trial started: {', '.join(_flat(each))}.")]
+    for each in document["comparisons"]:
+        if each["held"]:
+            lines += ["", "Declared as held, and verified before the first trial started:", ""]
+            lines += table(
+                ("held", "value"), [(key, ", ".join(_flat(one))) for key, one in each["held"].items()], (18, 55)
+            )
+        after = (each["verified"] or {}).get("after") if isinstance(each["verified"], Mapping) else None
+        if after:
+            lines += ["", "Differed when it ran:", "", *bullets(after)]
     if document["not_matched"]:
         lines += ["", "Not matched, so to be read with care:", "", *bullets(document["not_matched"])]
     return lines
 
 
 def _different(found: Mapping[str, Mapping[str, str]], runs: Sequence[Json]) -> Iterator[str]:
-    called = {str(run["run"]): _called(run) for run in runs}
+    by_name = {str(run["run"]): run for run in runs}
     for item, values in found.items():
-        by_value: dict[str, list[str]] = {}
-        for run, value in values.items():
-            by_value.setdefault(value, []).append(called.get(run, run))
-        yield f"{item}: " + "; ".join(f"{value} in {', '.join(names)}" for value, names in by_value.items())
+        if item == "seed" and all(by_name[name]["trial"] for name in values):
+            yield f"seed: {', '.join(sorted(set(values.values())))}, each with every setting"
+            continue
+        by_value: dict[str, list[Json]] = {}
+        for name, value in values.items():
+            by_value.setdefault(value, []).append(by_name[name])
+        everyone = [by_name[name] for name in values]
+        yield f"{item}: " + "; ".join(f"{value} in {_together(group, everyone)}" for value, group in by_value.items())
 
 
-def _called(run: Json) -> str:
-    trial = run["trial"]
-    if trial is None:
-        return str(run["short"])
-    return f"{trial.get('id')}, seed {trial['seed']}" if trial.get("seed") is not None else str(trial.get("id"))
+def _together(group: Sequence[Json], everyone: Sequence[Json]) -> str:
+    """Some runs, named by what they share: a setting with all its seeds, or a seed with all settings."""
+    for key, words in (("id", "{}"), ("seed", "every setting with seed {}")):
+        shared = {(run["trial"] or {}).get(key) for run in group}
+        if None not in shared and len(group) == sum((run["trial"] or {}).get(key) in shared for run in everyone):
+            return words.format(", ".join(str(each) for each in sorted(shared, key=str)))
+    return ", ".join(called(run) for run in group)
 
 
 def _flat(value: Any) -> Iterator[str]:
@@ -94,15 +104,25 @@ def _flat(value: Any) -> Iterator[str]:
 def _ran(document: Json) -> list[str]:
     rows = []
     for run in document["runs"]:
-        rows.append((run["short"], _kind(run), _state(run), str(run["updates"] or "–"), _when(run["started"])))
-    lines = table(("run", "what it is", "ended", "updates", "started, UTC"), rows, (20, 17, 18, 7, 16), right=(3,))
-    changes = [
-        f"{run['short']} came from {short_id(str(run['parent']))}; changed: {_changes(run['changed'])}"
-        for run in document["runs"]
-        if run["parent"]
+        at = f", {run['updates']} updates" if run["updates"] and run["diverged_at"] is None else ""
+        rows.append((run["short"], _kind(run), f"{state(run)}{at}", _when(run["started"])[5:] or "–"))
+    lines = table(("run", "what it is", "how it ended", "started, UTC"), rows, (15, 18, 21, 12))
+    missing = [
+        f"{trial.get('id')}, seed {trial.get('seed')}: {trial.get('state')}, run {trial.get('run') or 'not made'}"
+        for each in document["comparisons"]
+        for trial in each["trials"]
+        if str(trial.get("run")) not in {str(run["run"]) for run in document["runs"]}
     ]
-    if changes:
-        lines += ["", "Where each came from:", "", *bullets(changes)]
+    if missing:
+        lines += ["", "Trials without a run folder here:", "", *bullets(missing)]
+    came: dict[str, list[str]] = {}
+    for run in document["runs"]:
+        if run["parent"]:
+            words = f"from {short_id(str(run['parent']))}; changed: {_changes(run['changed'])}"
+            came.setdefault(words, []).append(str(run["short"]))
+    if came:
+        lines += ["", "Where each came from:", ""]
+        lines += bullets(f"{', '.join(names)} came {words}" for words, names in came.items())
     if document["beside"]:
         named = ", ".join(f"{short_id(each['run'])} ({each['kind']}, {each['state']})" for each in document["beside"])
         lines += ["", *paragraph(f"In the same folder, of the same plan's name, and not part of this page: {named}.")]
@@ -111,13 +131,8 @@ def _ran(document: Json) -> list[str]:
 
 def _kind(run: Json) -> str:
     if run["trial"] is not None:
-        return f"trial {_called(run)}"
+        return f"trial {called(run)}"
     return f"variant {run['variant']}" if run["variant"] else str(run["kind"] or "run")
-
-
-def _state(run: Json) -> str:
-    at = f" at update {run['diverged_at']}" if run["diverged_at"] is not None else ""
-    return f"{run['state']}{at}"
 
 
 def _when(at: Any) -> str:
@@ -134,96 +149,13 @@ def _changes(changed: Json) -> str:
     return "; ".join(f"{key} {was(pair)}" for key, pair in changed.items()) or "nothing: a replicate"
 
 
-def _seen(document: Json) -> list[str]:
-    lines: list[str] = []
-    for each in document["comparisons"]:
-        lines += [*_compared(each), ""]
-    lines += bullets(_of_run(run) for run in document["runs"])
-    return lines
-
-
-def _compared(each: Json) -> list[str]:
-    better = "higher" if each["direction"] == "max" else "lower"
-    said = f"Final {each['metric']} on validation, {better} is better; the baseline is {each['baseline']}."
-    if each["every"]:
-        stop = ", ".join(f"{key} {value}" if value is not True else key for key, value in each["stop"].items())
-        said += f" Fixed beforehand: validation every {each['every']} updates" + (f"; stop at {stop}." if stop else ".")
-    rows = []
-    for entry in each["summary"]:
-        final = entry.get("final") or {}
-        apart = ", ".join(_names(entry.get("told_apart_from"))) or "nobody"
-        mean, spread = (final.get("mean"), final.get("spread")) if isinstance(final, Mapping) else (final, None)
-        rows.append((entry.get("id"), entry.get("seeds"), outcome.number(mean), outcome.number(spread), apart))
-    lines = [*paragraph(said), ""]
-    lines += table(
-        ("setting", "seeds", "mean", "spread", "told apart from"), rows, (16, 5, 10, 10, 30), right=(1, 2, 3)
-    )
-    if each["ended_badly"]:
-        lines += ["", "Did not come to their end:", "", *bullets(each["ended_badly"])]
-    return lines
-
-
-def _names(found: Any) -> list[str]:
-    return [str(each.get("id") if isinstance(each, Mapping) else each) for each in found or ()]
-
-
-def _of_run(run: Json) -> str:
-    """One run's figures, each with how it is known."""
-    parts = [f"{run['short']}" + (f" ({_called(run)})" if run["trial"] else "") + f": {_state(run)}"]
-    if run["text"] and run["state"] != "finished" and not any(row["text"] in run["text"] for row in run["failed"]):
-        parts.append(str(run["text"]))
-    counted = [(name, count) for name, count in run["verdicts"].items() if name != "not reached"]
-    if counted and run["trial"] is None:
-        parts.append("phases " + ", ".join(f"{count} {name}" for name, count in counted))
-    parts += [f"{row['phase']} FAIL: {row['text'] or 'no reason'}" for row in run["failed"]]
-    first, last = run["loss"]["first"], run["loss"]["last"]
-    if first and last:
-        parts.append(
-            f"training loss {outcome.number(first[1])} at update {first[0]}, {outcome.number(last[1])} at {last[0]}"
-        )
-    points = _thinned(run["validation"])
-    if points:
-        parts.append("validation " + ", ".join(f"{_metrics(point[1])} at {point[0]}" for point in points))
-    if run["seconds"].get("update") is not None:
-        parts.append(f"{duration(run['seconds']['update'])} an update, median of those timed")
-    if run["memory"]["bytes"] is not None and run["trial"] is None:
-        parts.append(_memory(run["memory"]))
-    answers = [answer.strip() for answer in run["control_outputs"] if answer.strip()]
-    if answers:
-        parts.append(f"the reloaded artifact answers a control row with {answers[0]!r}")
-    return "; ".join(parts)
-
-
-def _thinned(points: Sequence[Any]) -> list[Any]:
-    """At most ``SHOWN_POINTS``: the first, the last, and some between."""
-    if len(points) <= SHOWN_POINTS:
-        return list(points)
-    step = (len(points) - 1) / (SHOWN_POINTS - 1)
-    return [points[round(place * step)] for place in range(SHOWN_POINTS)]
-
-
-def _metrics(found: Any) -> str:
-    if not isinstance(found, Mapping):
-        return outcome.number(found)
-    return " ".join(f"{name} {outcome.number(value)}" for name, value in found.items())
-
-
-def _memory(found: Json) -> str:
-    how = found["known"] if isinstance(found["known"], Mapping) else {}
-    known = {"exact": "exact", "sampled": "sampled, so a floor"}.get(
-        str(how.get("kind")), str(how.get("kind") or "unknown how")
-    )
-    counter = str(found["counter"]).removesuffix("_peak").replace("_", " ")
-    return f"memory {size(found['bytes'])} {counter} at {found['phase']} ({known})"
-
-
 def _decided(document: Json) -> list[str]:
     """Everything that was written by hand, in order; a later line takes an earlier one back, and both stay."""
-    called = {str(run["run"]): _called(run) for run in document["runs"]}
+    titles = {str(run["run"]): called(run) for run in document["runs"]}
     found = []
     for act in document["by_hand"]:
         run = short_id(str(act["run"]))
-        name = f"{run} ({called[act['run']]})" if called.get(act["run"], run) != run else run
+        name = f"{run} ({titles[act['run']]})" if titles.get(act["run"], run) != run else run
         who = act["by"] or "somebody (no name was kept)"
         text = act["text"] or "no reason was written"
         if act["what"] == "decision":
