@@ -13,6 +13,8 @@ from tui_pilot.run_folder import RunFolder
 
 # Tiny models gain nothing from a second thread and lose much where another process has that core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A run predicts itself beside its first stages: seconds of a core in every real run, for the tests of it alone.
+os.environ.setdefault("PILOT_TUI_PREDICT", "0")
 
 
 # Whole runs of the demo, of several ranks and of real models. A worker takes a whole file at a time, so one of these

@@ -27,11 +27,27 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[in
 
 def rows_of_run(document: Mapping[str, Any]) -> list[str]:
     """The fifteen rows; what a verdict is about stands behind it, and how memory is known below."""
-    head = ("phase", "verdict", "mark", "time", "alloc", "resvd", "used", "host", "reason")
-    rows = [_row(row) for row in document["phases"]]
-    lines = table(head, rows, right=(3, 4, 5, 6, 7))
-    notes = _known(document["phases"])
+    phases = document["phases"]
+    # One column of predictions: of what torch takes from a GPU, or of tensors where there is none.
+    key = next((key for row in phases for key in ("reserved_peak", "allocated_peak") if _foretold(row, key)), None)
+    head = ["phase", "verdict", "mark", "time", "alloc", "resvd", "used", "host", "reason"]
+    rows = [list(_row(row)) for row in phases]
+    if key is not None:
+        place = 5 + (key == "reserved_peak")
+        head.insert(place, "~pred")
+        for cells, row in zip(rows, phases, strict=True):
+            found = _foretold(row, key)
+            cells.insert(place, UNKNOWN if found is None else size(found))
+    lines = table(head, rows, right=range(3, len(head) - 1))
+    notes = _known(phases)
+    if key is not None:
+        notes += "; ~pred predicted before the run"
     return [*lines, *([f"known: {notes}"] if notes else [])]
+
+
+def _foretold(row: Mapping[str, Any], key: str) -> int | None:
+    value = (row.get("predicted") or {}).get(key)
+    return value if isinstance(value, int) else None
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class GpuWatch:
         inventory = self._sampler.start()
         self.why: str | None = inventory.why
         self.problem: str | None = inventory.problem
+        self.seen = inventory.gpus
         self.gpus = len(inventory.gpus)
 
     @property

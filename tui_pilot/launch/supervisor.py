@@ -23,7 +23,7 @@ from tui_pilot.events import schema
 from tui_pilot.events.reader import Reader
 from tui_pilot.events.writer import Writer
 from tui_pilot.gates.verdict import Reason
-from tui_pilot.launch import rules
+from tui_pilot.launch import foretelling, rules
 from tui_pilot.launch.deaths import Death, HostWatch, reason_of, text_of_end
 from tui_pilot.launch.gpu_watch import GpuWatch
 from tui_pilot.launch.requests import Requests
@@ -58,6 +58,8 @@ class Supervisor:
         self.requests = Requests(self.state.requests if only is not None else ())
         self.writer = Writer(folder.events, "supervisor")
         self.gpus = GpuWatch(folder)
+        self.foretelling = foretelling.Foretelling(folder, self.run, document, self.gpus.seen)
+        self.ways_found: dict[str, Any] | None = None
         self.process: StageProcess | None = None
         self.stopped_at = ""
         self._beaten = 0.0
@@ -71,7 +73,9 @@ class Supervisor:
         elif self.only is not None:
             self._again(self.only)
         else:
+            self.foretelling.begin()
             self._stages(self.run.get("stages") or schema.STAGES)
+            self._weigh_ways_out()
         self.poll()
         state, text = rules.outcome(self.state, self.before, self.only is not None, self.stopped_at)
         self._end(state, text)
@@ -114,6 +118,28 @@ class Supervisor:
             self.run_stage(stage, self.attempt)
         else:
             self._notice("error", f"{stage} cannot run again: there is no checkpoint.")
+
+    def _weigh_ways_out(self) -> None:
+        """After an out-of-memory: what each way out would need, by prediction. A stop ends the wait."""
+        ways = foretelling.out_of_memory(self.state)
+        if not ways or self.stopped_at:
+            return
+        until = time.monotonic() + foretelling.WAYS_SECONDS
+        asked = [(phase, way) for phase, each in ways.items() for way in each]
+        self._wait_for_prediction(until)
+        self.foretelling.begin([way for _, way in asked])
+        self._wait_for_prediction(until)
+        if self.ways_found is None:
+            return
+        weighed = self.foretelling.weighed([way for _, way in asked], self.ways_found)
+        value = {phase: [way for (of, _), way in zip(asked, weighed, strict=True) if of == phase] for phase in ways}
+        self.writer.emit(schema.FACTS, sync=True, name="ways_out", value=value)
+        self.poll()
+
+    def _wait_for_prediction(self, until: float) -> None:
+        while self.foretelling.busy and time.monotonic() < until and not self.requests.stop:
+            self.poll()
+            time.sleep(POLL_S)
 
     def _no_python(self) -> None:
         choice = self.run.get("python_choice") or {}
@@ -197,6 +223,7 @@ class Supervisor:
         if now - self._beaten >= BEAT_S:
             self._beaten = now
             beat(self.folder.lock_file)
+        self._take_prediction()
         events = self.reader.poll()
         self.state = fold(events, self.state)
         if self.process is not None and events:
@@ -205,6 +232,15 @@ class Supervisor:
             for kind, fields in self.requests.take(event, self.state, self.folder):
                 self.writer.emit(kind, **fields)
         return len(events)
+
+    def _take_prediction(self) -> None:
+        found = self.foretelling.taken()
+        if found is None:
+            return
+        if "instead" in found:
+            self.ways_found = found
+        else:
+            self.writer.emit(schema.FACTS, sync=True, name="predicted", value=self.foretelling.keep(found))
 
     def _edges(self, events: Sequence[dict[str, Any]], prefix: str) -> None:
         if not self.gpus.active:
@@ -250,6 +286,7 @@ class Supervisor:
         self.writer.emit(schema.NOTICE, level=level, text=text, advice=advice)
 
     def _end(self, state: str, text: str) -> None:
+        self.foretelling.end()
         self.gpus.close()
         if self.writer.failures:
             lost = self.writer.failures

@@ -257,7 +257,25 @@ def _validation(state: RunState, event: Event) -> RunState:
 
 
 def _facts(state: RunState, event: Event) -> RunState:
-    return replace(state, facts={**state.facts, str(event.get("name")): event.get("value")})
+    name, value = str(event.get("name")), event.get("value")
+    state = replace(state, facts={**state.facts, name: value})
+    if name == "ways_out" and isinstance(value, dict):
+        for phase, ways in value.items():
+            state = _with_ways(state, phase, ways)
+    return state
+
+
+def _with_ways(state: RunState, phase: str, ways: Any) -> RunState:
+    """What was predicted of the ways out of an out-of-memory stands with the reason that names them."""
+    if phase not in schema.PHASES:
+        return state
+    reasons = tuple(
+        {**reason, "where": {**reason["where"], "variants": ways}}
+        if reason.get("code") == "oom" and (reason.get("where") or {}).get("variants")
+        else reason
+        for reason in state.row(phase).reasons
+    )
+    return _with_row(state, phase, reasons=reasons)
 
 
 def _mark(state: RunState, event: Event) -> RunState:

@@ -127,7 +127,7 @@ def document(
         "notes": [dict(each) for each in state.notes],
         "child_exit": None,
         "open": open_questions(state, values),
-        "phases": [row_json(row) for row in state.rows],
+        "phases": [row_json(row, foretold(state, row.phase)) for row in state.rows],
         "metrics": {
             "loss": [list(point) for point in state.loss],
             "lr": [list(point) for point in state.lr],
@@ -140,7 +140,13 @@ def document(
     }
 
 
-def row_json(row: Row) -> dict[str, Any]:
+def foretold(state: RunState, phase: str) -> Mapping[str, Any] | None:
+    """What was predicted of a phase of this run before it measured: ``allocated_peak``, ``reserved_peak``."""
+    known = state.facts.get("predicted")
+    return known.get(phase) if isinstance(known, Mapping) else None
+
+
+def row_json(row: Row, predicted: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """One phase's row; readings of the devices are joined to the memory of the ranks that used them."""
     return {
         "phase": row.phase,
@@ -157,6 +163,7 @@ def row_json(row: Row) -> dict[str, Any]:
         "duration_s": row.duration_s,
         "parts": dict(row.parts),
         "memory": with_devices(row.memory, row.devices),
+        "predicted": None if predicted is None else dict(predicted),
         **row.extra,
     }
 

@@ -42,7 +42,7 @@ class MemoryRoom(Room):
         self.readings = False
         self._moved = False
         self._predicted: dict[str, Any] = {}
-        self._asked: RunFolder | None = None
+        self._asked: tuple[RunFolder | None, bool] = (None, False)
 
     def compose(self) -> ComposeResult:
         yield Lines(id="memory-page")
@@ -52,8 +52,9 @@ class MemoryRoom(Room):
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.folder != self.snapshot.folder:
             self._moved = False
-        if snapshot.folder != self._asked and self.is_mounted:
-            self._asked, self._predicted = snapshot.folder, {}
+        asked = (snapshot.folder, "predicted" in snapshot.state.facts)
+        if asked != self._asked and self.is_mounted:
+            self._asked, self._predicted = asked, {}
             if snapshot.folder is not None:
                 self.run_worker(self._read_prediction(snapshot.folder), exclusive=True)
         if not self._moved and snapshot.live and snapshot.state.running_row is not None:
