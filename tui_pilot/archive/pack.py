@@ -20,6 +20,7 @@ from tui_pilot.launch.start import not_writable
 from tui_pilot.report.metrics import csv_of
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.sheet.build import configuration
+from tui_pilot.store.files import has_artifact
 from tui_pilot.store.view import snapshot
 from tui_pilot.version import VERSION
 
@@ -106,7 +107,7 @@ def description(folder: RunFolder, show: Mapping[str, Any]) -> dict[str, Any]:
         "identity": contents.revisions(folder).get("identity"),
         "task": f"{names.TASK}/{Path(file).name}:{kind}" if separator and file else task,
         "artifact": {"kind": (plan.get("export") or {}).get("kind"), "folder": f"{names.RUN}/artifact"}
-        if (folder.artifact / "manifest.json").is_file() and (folder.reference / "control.json").is_file()
+        if has_artifact(folder) and (folder.reference / "control.json").is_file()
         else None,
         "not_packed": contents.not_packed(folder),
         "software": sheet["software"],
