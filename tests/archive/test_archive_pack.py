@@ -1,4 +1,4 @@
-"""Packing: the same bytes for the same run, whole or not at all, never over a file, and nothing that must not be in it."""
+"""Packing: the same bytes for the same run, whole or not at all, never over a file, nothing that must not be in it."""
 
 from __future__ import annotations
 

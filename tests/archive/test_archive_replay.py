@@ -1,4 +1,4 @@
-"""One real run of a task of one's own, archived; the replay uses the archive alone and says what it found, row by row."""
+"""One real run of a task of one's own, archived; the replay uses the archive alone and says what it found by row."""
 
 from __future__ import annotations
 
