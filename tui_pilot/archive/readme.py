@@ -91,8 +91,9 @@ def _load(head: Json) -> list[str]:
     return [
         "## Load it",
         "",
-        f"`run/artifact/` holds {how}. `.safetensors` files open with the safetensors library; `.pt` files hold",
-        "tensors alone and open with `torch.load(file, weights_only=True)`. Nothing here needs unsafe loading.",
+        f"`run/artifact/` holds {how}.",
+        "`.safetensors` files open with the safetensors library; `.pt` files hold tensors alone and open with",
+        "`torch.load(file, weights_only=True)`. Nothing here needs unsafe loading.",
         "",
     ]
 
@@ -114,7 +115,7 @@ def _again(head: Json) -> list[str]:
         "4. `pilot-tui run pilot.yaml --headless`, then compare with `pilot-tui metrics latest`.",
         "",
         f"Software: {stack or 'not recorded'}.",
-        f"{word} on {named or 'an unknown machine'}; on any other GPU it is not.",
+        f"{word} on {named or 'an unknown machine'}, and on no other GPU.",
         "",
     ]
     if data:

@@ -7,7 +7,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,11 +66,13 @@ def replay(
     model: Path | None = None,
     data: Path | None = None,
     python: str | None = None,
+    tell: Callable[[str], None] = lambda words: None,
 ) -> Replay:
     """Ask the archive's control rows. ``unpacked`` was checked and is changed: paths in it are set to this machine's.
 
     ``model``: the folder of the base model, ``data``: a folder with the data files; each file is held against the hash
-    in the archive first, and PilotError names one that differs. ``python``: None takes the first with torch.
+    in the archive first, and PilotError names one that differs. ``python``: None takes the first with torch;
+    ``tell`` hears that the archive's code runs now.
     """
     found = Replay()
     folder = RunFolder(unpacked / RUN)
@@ -103,6 +105,7 @@ def replay(
     recorded.rename(folder.path / "events-recorded")
     for name in ("events", "logs", "crash", "control", "examples"):
         (folder.path / name).mkdir(exist_ok=True)
+    tell("asking the control rows with the code of the archive, in a new process")
     code = _run(folder, choice.python, unpacked / TASK)
     _judge(found, folder, code, bool(present) or not (manifest["not_packed"].get("data")))
     return found

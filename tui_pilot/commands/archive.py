@@ -107,8 +107,7 @@ def _verify(
         )
         answered: Replay | None = None
         if not checked.problems and not hashes_only:
-            say("replaying the control rows with the code of the archive, in a new process")
-            answered = replay(place, checked.manifest, model=model, data=data, python=python)
+            answered = replay(place, checked.manifest, model=model, data=data, python=python, tell=say)
     code = EXIT_OK
     if checked.problems or (answered is not None and answered.equal is False):
         code = EXIT_GATE_FAILED
@@ -145,8 +144,20 @@ def _document(file: Path, checked: Any, answered: Any, code: int, hashes_only: b
         "replay": told,
         "replay_left_out": "--hashes-only" if hashes_only else None,
         "not_packed": manifest.get("not_packed"),
-        "software_checked": manifest.get("software_checked"),
+        "software_checked": _checked_here(manifest.get("software_checked"), told),
     }
+
+
+def _checked_here(found: Any, told: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Where the run's stack was checked, and whether this machine has that device and torch: null without a replay.
+
+    A stack that was checked on one GPU is not checked on another.
+    """
+    if not isinstance(found, dict):
+        return None
+    here, recorded = (told["here"], told["recorded_on"]) if told is not None else ({}, {})
+    same = [here.get(key) == recorded.get(key) for key in ("device_name", "torch")]
+    return {**found, "here": bool(found.get("value")) and all(same) if here.get("torch") else None}
 
 
 def _lines(document: dict[str, Any]) -> list[str]:
@@ -172,6 +183,8 @@ def _lines(document: dict[str, Any]) -> list[str]:
             was = told["recorded_on"].get("device_name") or told["recorded_on"].get("device")
             here, recorded = told["here"].get("torch"), told["recorded_on"].get("torch")
             lines.append(f"      here: {where}, torch {here}; recorded: {was}, torch {recorded}")
+        if (document["software_checked"] or {}).get("here") is False:
+            lines.append("      the run's software stack is not checked on this machine: device or torch is another")
         lines += [f"      {note}" for note in told["notes"]]
     elif document["replay_left_out"]:
         lines.append("unchecked replay: left out, nothing of the archive was run")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from tui_pilot.plan.model import Plan
+from tui_pilot.plan.model import Held, Plan
 from tui_pilot.text import plural, rate
 
 Json = Mapping[str, Any]
@@ -89,8 +89,8 @@ def _model(plan: Plan, revisions: Json, demo: bool) -> str:
 
 
 def _data(value: Any, name: str, revisions: Json, demo: bool) -> str:
-    if isinstance(value, Mapping):
-        return f"{value.get('fraction', 0):.0%} of train, held out, seed {value.get('seed', 0)}"
+    if isinstance(value, Held):
+        return f"{value.fraction:.0%} of train held out in whole units, seed {value.seed}"
     if not isinstance(value, str):
         return "built in" if demo else "from the task" if value is None else str(value)
     files = revisions.get("data")
