@@ -220,9 +220,8 @@ def _judge(found: Replay, folder: RunFolder, code: int, data_here: bool) -> None
     elif worst is None:
         found.text = _text(reasons) or "the stage compared nothing"
     elif worst.get("code") in NOT_RUN and not data_here:
-        found.text = (
-            f"{worst.get('text')} The task asks for the data, which is not packed: --data FOLDER says where it is"
-        )
+        said = str(worst.get("text")).rstrip(".")
+        found.text = f"{said}. If it needs the data, which is not packed: --data FOLDER says where it is"
     else:
         found.equal = False
         found.text = str(worst.get("text"))

@@ -184,7 +184,9 @@ def _lines(document: dict[str, Any]) -> list[str]:
             here, recorded = told["here"].get("torch"), told["recorded_on"].get("torch")
             lines.append(f"      here: {where}, torch {here}; recorded: {was}, torch {recorded}")
         if (document["software_checked"] or {}).get("here") is False:
-            lines.append("      the run's software stack is not checked on this machine: device or torch is another")
+            never = not document["software_checked"].get("value")
+            why = "it never was" if never else "device or torch is another"
+            lines.append(f"      the run's software stack is not checked on this machine: {why}")
         lines += [f"      {note}" for note in told["notes"]]
     elif document["replay_left_out"]:
         lines.append("unchecked replay: left out, nothing of the archive was run")
