@@ -67,6 +67,19 @@ def test_a_diverged_trial_stays_everywhere_with_its_step() -> None:
     assert "not matched: warm-up share: 1% -> 2%" in text
 
 
+@pytest.mark.parametrize(("width", "height"), [(120, 26), (80, 20), (60, 10)])
+def test_the_pane_of_the_runs_room_holds_the_diverged_trial_too(width: int, height: int) -> None:
+    from tui_pilot.ui import paint
+    from tui_pilot.ui.rooms import _comparison_page
+
+    drawn = [paint.plain(line) for line in _comparison_page.pane(comparison.build(RECORD, whole()), width, height)]
+    text = "\n".join(drawn)
+    assert len(drawn) <= height and max(map(len, drawn)) <= width
+    assert "b base" in text and "h half" in text and "9 finished" not in text
+    assert "diverged (3)" in text or height < 12
+    assert ("└" in text) is (width >= 100)
+
+
 def test_every_seed_and_paired_difference_is_shown_and_told_apart_by_the_rule() -> None:
     document = comparison.build(RECORD, whole())
     half = next(each for each in document["summary"] if each["id"] == "half")

@@ -246,14 +246,18 @@ def _follow(folder: Path, record: Mapping[str, Any], listed: Sequence[Trial], ru
     never = {each.folder.id for each in known if not (each.folder.events / "supervisor.jsonl").exists()}
     counted = comparison.counting([each for each in known if each.folder.id not in never])
     followed = {each.key: each for each in known if is_live(each.folder) or each.folder.id in never}
-    pilot = comparing.newest_pilot(runs, plan.name)
+
+    def ancestor() -> str | None:
+        """The pilot of this plan; without one, the first run of the baseline."""
+        trials = comparing.runs_of(runs, str(record["id"]))
+        first = next((each.id for each, run in trials if run.get("trial") == record["baseline"]), None)
+        return comparing.newest_pilot(runs, plan.name) or first
+
     waiting, taken = [], []
     for one in listed:
         mine = [each for each in known if each.key == one.key]
-        first = next((each.folder.id for each in known if each.key[0] == record["baseline"]), None)
-        job = comparing.Job(
-            one.id, one.seed, one.loaded, {"comparison": record["id"]}, mine[-1].folder.id if mine else pilot or first
-        )
+        parent = mine[-1].folder.id if mine else None
+        job = comparing.Job(one.id, one.seed, one.loaded, {"comparison": record["id"]}, parent)
         if one.key in followed and (one.key not in counted or is_live(followed[one.key].folder)):
             taken.append((followed[one.key].folder, job))
         elif one.key not in counted:
@@ -261,8 +265,9 @@ def _follow(folder: Path, record: Mapping[str, Any], listed: Sequence[Trial], ru
     done = len(listed) - len(waiting) - len(taken)
     say(f"{len(listed)} trials: {done} done, {len(taken)} live, {len(waiting)} to run")
     follower = comparing.Follower(
-        runs, waiting, around, again=again, tell=say, changed=lambda: _quietly(folder, record, runs), argv=sys.argv
-    )
+        runs, waiting, around, again=again, tell=say, changed=lambda: _quietly(folder, record, runs), argv=sys.argv,
+        ancestor=ancestor,
+    )  # fmt: skip
     for run, job in taken:
         follower.take_over(run, job)
     signals = Signals(RunFolder(folder), stops=False)

@@ -129,7 +129,8 @@ def slots(jobs: int, processes: int, uuids: Sequence[str]) -> list[dict[str, str
 
 class Follower:
     """Runs jobs in their order, so many at a time as there are slots. ``again`` says whether an ended run must be
-    started once more; ``tell`` hears what happens; ``changed`` is called when something worth writing did."""
+    started once more; ``tell`` hears what happens; ``changed`` is called when something worth writing did;
+    ``ancestor`` names the run that a trial without a parent of its own descends from."""
 
     def __init__(
         self,
@@ -141,9 +142,9 @@ class Follower:
         tell: Callable[[str], None],
         changed: Callable[[], None],
         argv: Sequence[str],
-        code_source: Path | None = None,
+        ancestor: Callable[[], str | None],
     ) -> None:
-        self.root, self.around, self.argv, self.code_source = root, list(around), list(argv), code_source
+        self.root, self.around, self.argv, self.ancestor = root, list(around), list(argv), ancestor
         self.queue = list(jobs)
         self.again, self.tell, self.changed = again, tell, changed
         self.live: list[Live] = []
@@ -192,8 +193,8 @@ class Follower:
             key = (job.id, job.seed)
             self.tries[key] = self.tries.get(key, 0) + 1
             folder = start.prepare(
-                job.loaded, self.root, argv=self.argv, kind="trial", parent=job.parent or "", keep_going=False,
-                label=f"{job.loaded.plan.name}-{job.id}-s{job.seed}", code_source=self.code_source, tell=self.tell,
+                job.loaded, self.root, argv=self.argv, kind="trial", tell=self.tell,
+                parent=job.parent or self.ancestor() or "", label=f"{job.loaded.plan.name}-{job.id}-s{job.seed}",
                 more={**job.more, "trial": job.id, "seed": job.seed, "gpus": around.get("CUDA_VISIBLE_DEVICES")},
             )  # fmt: skip
             start.start(folder, environment=around)

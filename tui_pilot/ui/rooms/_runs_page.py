@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tui_pilot.events.schema import PHASES
@@ -18,6 +18,7 @@ from tui_pilot.ui.paint import Line
 from tui_pilot.ui.parts import checklist, curve, units
 from tui_pilot.ui.parts.detail import flow
 from tui_pilot.ui.parts.headline import unix
+from tui_pilot.ui.rooms import _comparison_page
 
 NESTED = ("variant", "trial")
 DETAIL_LINES = 13
@@ -58,10 +59,17 @@ class Page:
     now: float
     opened: RunFolder | None
     words: str = ""
+    comparisons: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Comparison documents by their id."""
 
     @property
     def narrow(self) -> bool:
         return self.width < 100
+
+    @property
+    def comparison(self) -> Mapping[str, Any] | None:
+        """The comparison that the selected run is a trial of."""
+        return self.comparisons.get(str(self.listed[self.at].entry.run.get("comparison"))) if self.listed else None
 
 
 def tree(entries: Sequence[Entry]) -> list[Listed]:
@@ -105,9 +113,14 @@ def counted(listed: Sequence[Listed]) -> str:
 
 def draw(page: Page) -> list[Line]:
     """The list, and below it the selected run where there is room."""
-    below = detail(page) if page.listed else []
     room = page.height - 2
     least = min(len(page.listed), max(3, room // 2))
+    compared = page.comparison
+    below = detail(page) if page.listed else []
+    if compared is not None:
+        # What is known of one trial stands on its own line; below it, what all of them say together.
+        least = min(least, max(3, room - _comparison_page.MOST_HEIGHT))
+        below = _comparison_page.pane(compared, page.width, room - least) or below
     below = below[: max(0, room - least)]
     shown = max(1, room - len(below))
     top = max(0, min(page.at - shown // 2, len(page.listed) - shown))
@@ -117,7 +130,7 @@ def draw(page: Page) -> list[Line]:
     lines: list[Line] = [paint.rule(f"{plural(page.total, 'run')} in {page.root}", legend, page.width), _head(page)]
     lines += [_line(page, each, n + top == page.at) for n, each in enumerate(page.listed[top : top + shown])]
     free = page.height - len(lines) - len(below)
-    drawn = _curve(page, free - 1) if page.listed else []
+    drawn = _curve(page, free - 1) if page.listed and compared is None else []
     lines += [paint.EMPTY] * (free - len(drawn))
     return [*lines, *drawn, *below]
 

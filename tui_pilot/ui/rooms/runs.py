@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.worker import get_current_worker
 
+from tui_pilot.campaign.comparison import FILE as COMPARISON
 from tui_pilot.run_folder import RunFolder, all_runs, is_live
 from tui_pilot.store import ledger
 from tui_pilot.store.ledger import Entry
@@ -29,7 +31,8 @@ class RunsRoom(Room):
     title: ClassVar[str] = "Runs"
     help_text: ClassVar[str] = (
         "Every run that was started here, newest last; a rerun is a new run and names what changed from its parent.\n"
-        "Variants stand below the run they were changed from. need is the highest memory of the run.\n"
+        "Variants and trials stand below the run they were changed from. need is the highest memory of the run.\n"
+        "On a trial the comparison stands below the list: its curves, one letter a setting, and what can be said.\n"
         "enter opens a run in all rooms. Nothing is taken off this list; pilot-tui clean removes large files only."
     )
 
@@ -43,9 +46,10 @@ class RunsRoom(Room):
     class Read(Message):
         """The list was read."""
 
-        def __init__(self, listed: tuple[Listed, ...]) -> None:
+        def __init__(self, listed: tuple[Listed, ...], comparisons: dict[str, dict[str, Any]]) -> None:
             super().__init__()
             self.listed = listed
+            self.comparisons = comparisons
 
     def __init__(self, runs: Path) -> None:
         super().__init__()
@@ -55,6 +59,8 @@ class RunsRoom(Room):
         self.selected: RunFolder | None = None
         self._cache: dict[RunFolder, tuple[object, Entry]] = {}
         self._read_at = -1e9
+        self.comparisons: dict[str, dict[str, Any]] = {}
+        self._documents: dict[Path, tuple[int, dict[str, Any]]] = {}
 
     def compose(self) -> ComposeResult:
         yield Lines(id="runs-page")
@@ -77,7 +83,21 @@ class RunsRoom(Room):
             if worker.is_cancelled:
                 return
             found.append(self._one(folder))
-        self.post_message(self.Read(tuple(_runs_page.tree(found))))
+        self.post_message(self.Read(tuple(_runs_page.tree(found)), self._compared()))
+
+    def _compared(self) -> dict[str, dict[str, Any]]:
+        """The comparison documents of this folder, each read again only when it was written again."""
+        found: dict[str, dict[str, Any]] = {}
+        for path in sorted(self.runs.glob(f"*/{COMPARISON}")):
+            try:
+                stamp = path.stat().st_mtime_ns
+                kept = self._documents.get(path)
+                if kept is None or kept[0] != stamp:
+                    kept = self._documents[path] = (stamp, json.loads(path.read_text("utf-8")))
+                found[str(kept[1]["id"])] = kept[1]
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # half written by hand, or gone in this moment: the runs themselves are listed all the same
+        return found
 
     def _one(self, folder: RunFolder) -> Entry:
         """The entry, read again only when something was written: a long list costs nothing to keep."""
@@ -94,7 +114,7 @@ class RunsRoom(Room):
         return kept[1]
 
     def on_runs_room_read(self, message: Read) -> None:
-        self.listed = message.listed
+        self.listed, self.comparisons = message.listed, message.comparisons
         if self.selected is None and self.listed:
             self.selected = self.snapshot.folder or self.listed[-1].folder
         self._draw()
@@ -179,5 +199,6 @@ class RunsRoom(Room):
             now=self.snapshot.now,
             opened=self.snapshot.folder,
             words=self.words,
+            comparisons=self.comparisons,
         )
         page.write(_runs_page.draw(drawn), 0)
