@@ -39,6 +39,7 @@ def look(plan: Any, folder: Path, place: Path, with_metrics: bool) -> dict[str, 
     model = build_model(context)
     found["architecture"] = facts.architecture(model)
     found["weights"] = facts.weights(model)
+    found["weights_digest"] = facts.digest(found["weights"])
     loop = build_loop(context, model, train)
     found["updates"] = {"planned": answer.updates, "examples": answer.examples_seen, "held": list(plan.budget.held)}
     found["effective_batch"] = answer.effective_batch
