@@ -150,7 +150,7 @@ def _how_sure(runs: Sequence[Json], comparisons: Sequence[Json]) -> list[str]:
     said = []
     for each in comparisons:
         said.append(f"Seeds: {outcome.seeds(each)[1]}.")
-        said += [f"{told}." for entry in each["summary"] for told in outcome.differences(entry)]
+        said += [f"{told}." for told in outcome.differences(each, each["baseline"])]
         if each["state"] not in (None, "finished"):
             said.append(f"The comparison itself is {each['state']}: what it says may still change.")
     places: dict[str, list[str]] = {}

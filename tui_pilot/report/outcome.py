@@ -113,18 +113,35 @@ def seeds(comparison: Json) -> tuple[int, str]:
     )
 
 
-def differences(entry: Json) -> Sequence[str]:
-    """A setting against each other one: the difference of every seed, their mean, and whether that tells them apart."""
-    found = []
-    for pair in entry.get("paired_differences") or ():
-        each = pair.get("differences") or {}
-        told = ", ".join(f"seed {seed} {signed(one)}" for seed, one in each.items()) or "no seed that both have"
-        apart = "told apart" if pair.get("told_apart") else "not told apart"
-        why = f", {pair['why']}" if pair.get("why") else ""
-        middle = f"; mean {signed(pair.get('mean'))}" if pair.get("mean") is not None else ""
-        error = f", standard error {number(pair['standard_error'])}" if pair.get("standard_error") is not None else ""
-        found.append(f"{entry.get('id')} less {pair.get('against')}: {told}{middle}{error}: {apart}{why}")
-    return found
+def differences(comparison: Json, baseline: str) -> Sequence[str]:
+    """Each two settings once, against the baseline first: the difference of every seed, their mean, told apart or not.
+
+    Two settings that share no seed with a result have none.
+    """
+    found: dict[frozenset[str], str] = {}
+    entries = sorted(comparison.get("summary") or (), key=lambda entry: entry.get("id") == baseline)
+    for wanted in (True, False):
+        for entry in entries:
+            for pair in entry.get("paired_differences") or ():
+                two = frozenset((str(entry.get("id")), str(pair.get("against"))))
+                if pair.get("differences") and two not in found and (pair.get("against") == baseline) is wanted:
+                    found[two] = _difference(entry, pair)
+    return list(found.values())
+
+
+def _difference(entry: Json, pair: Json) -> str:
+    told = ", ".join(f"seed {seed} {signed(one)}" for seed, one in pair["differences"].items())
+    middle = f"; mean {signed(pair['mean'])}" if pair.get("mean") is not None else ""
+    error = f", standard error {spread(pair['standard_error'])}" if pair.get("standard_error") is not None else ""
+    apart = "told apart" if pair.get("told_apart") else "not told apart"
+    why = f" ({pair['why']})" if pair.get("why") else ""
+    return f"{entry.get('id')} less {pair.get('against')}: {told}{middle}{error}: {apart}{why}"
+
+
+def spread(found: Any) -> str:
+    """Two digits: more would say something of chance."""
+    known = value(found)
+    return f"{known:.2g}" if known is not None else number(found)
 
 
 def signed(found: Any) -> str:

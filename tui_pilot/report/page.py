@@ -105,8 +105,11 @@ def _ran(document: Json) -> list[str]:
     rows = []
     for run in document["runs"]:
         at = f", {run['updates']} updates" if run["updates"] and run["diverged_at"] is None else ""
-        rows.append((run["short"], _kind(run), f"{state(run)}{at}", _when(run["started"])[5:] or "–"))
-    lines = table(("run", "what it is", "how it ended", "started, UTC"), rows, (15, 18, 21, 12))
+        rows.append((run["short"], _kind(run), f"{state(run)}{at}"))
+    lines = table(("run", "what it is", "how it ended"), rows, (25, 23, 22))
+    times = sorted(str(at) for run in document["runs"] for at in (run["started"], run["ended"]) if at)
+    if times:
+        lines += ["", *paragraph(f"Between {_when(times[0])} and {_when(times[-1])} UTC.")]
     missing = [
         f"{trial.get('id')}, seed {trial.get('seed')}: {trial.get('state')}, run {trial.get('run') or 'not made'}"
         for each in document["comparisons"]

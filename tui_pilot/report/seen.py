@@ -42,12 +42,15 @@ def _compared(each: Json) -> list[str]:
         by_seed = ", ".join(f"{seed}: {outcome.number(one)}" for seed, one in (entry.get("values") or {}).items())
         mean = outcome.number(final.get("mean"))
         if final.get("spread") is not None:
-            mean += f" ± {outcome.number(final['spread'])}"
+            mean += f" ± {outcome.spread(final['spread'])}"
         rows.append((entry.get("id"), outcome.change(entry), by_seed or "none ended", mean, apart))
     head = ("setting", "what it sets", f"{each['metric']} by seed", "mean ± spread", "told apart from")
     lines = [*paragraph(said), "", *table(head, rows, (10, 18, 14, 12, 12))]
-    if each["said"]:
-        lines += ["", "What the comparison itself says:", "", *bullets(each["said"])]
+    cost = each["cost"] if isinstance(each["cost"], Mapping) else {}
+    if cost.get("spent") is not None:
+        asked = (cost.get("predicted") or {}).get("seconds")
+        before = f"{duration(asked)} were predicted" if asked is not None else "nothing was predicted"
+        lines += ["", *paragraph(f"It took {duration(cost['spent'])}; {before}.")]
     return lines
 
 
@@ -58,12 +61,14 @@ def _names(found: Any) -> list[str]:
 def _of_run(run: Json) -> str:
     """One run's figures, each with how it is known."""
     parts = [f"{run['short']}" + (f" ({called(run)})" if run["trial"] else "") + f": {state(run)}"]
-    if run["text"] and run["state"] != "finished" and not any(row["text"] in run["text"] for row in run["failed"]):
+    said_by_row = any(row["text"] in run["text"] for row in run["failed"])
+    if run["text"] and run["state"] != "finished" and not said_by_row:
         parts.append(str(run["text"]))
     counted = [(name, count) for name, count in run["verdicts"].items() if name != "not reached"]
     if counted and run["trial"] is None:
         parts.append("phases " + ", ".join(f"{count} {name}" for name, count in counted))
-    parts += [f"{row['phase']} FAIL: {row['text'] or 'no reason'}" for row in run["failed"]]
+    told = [row for row in run["failed"] if not run["text"] or run["text"] not in row["text"] or run["trial"] is None]
+    parts += [f"{row['phase']} FAIL: {row['text'] or 'no reason'}" for row in told]
     first, last = run["loss"]["first"], run["loss"]["last"]
     if first and last:
         parts.append(
