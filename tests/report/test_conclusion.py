@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from comparisons import ID, PARENT, comparison
 
+from tui_pilot.archive.pack import pack
 from tui_pilot.commands.conclusion import conclusion as command
 from tui_pilot.launch import control
 from tui_pilot.report.conclusion import document
@@ -57,6 +59,18 @@ def test_the_page_of_a_comparison_answers_every_question(tmp_path: Path) -> None
         assert run["short"] in text
     assert {run["run"] for run in found["runs"]} >= {PARENT}
     assert len(found["runs"]) == 10
+
+
+def test_an_archive_of_a_trial_tells_the_whole_comparison(tmp_path: Path) -> None:
+    comparison(tmp_path / "runs")
+    trial = find_run(tmp_path / "runs", "20261202-060000-desk-base0")
+    pack(trial, tmp_path / "run.zip", need_artifact=False, page=lambda one: render(document([one], alone=True)))
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        said = flat(archive.read("CONCLUSION.md").decode())
+        assert json.loads(archive.read("comparison.json"))["id"] == ID
+    assert "The baseline base won" in said
+    assert "hot, seed 2: diverged" in said
+    assert "desk-9b08" not in said
 
 
 def test_one_run_of_a_comparison_brings_all_its_trials(tmp_path: Path) -> None:

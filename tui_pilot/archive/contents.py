@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tui_pilot.archive.names import RUN, TASK
+from tui_pilot.archive.names import COMPARISON, RUN, TASK
 from tui_pilot.archive.task_files import with_modules
 from tui_pilot.errors import EXIT_PLAN_WRONG, PilotError, RunFolderError
 from tui_pilot.run_folder import RunFolder, is_live, short_id
@@ -66,6 +66,10 @@ def items(folder: RunFolder, beside: Sequence[Path] = (), need_artifact: bool = 
     found += [
         Item(f"{RUN}/crash/{path.name}", path) for path in _files(folder.crash) if path.suffix in (".txt", ".log")
     ]
+    comparison = folder.read_json(folder.run_file).get("comparison")
+    document = folder.path.parent / str(comparison) / COMPARISON
+    if comparison and "/" not in str(comparison) and document.is_file():
+        found.append(Item(COMPARISON, document))
     found += _task(folder, beside)
     names = [item.name for item in found]
     twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from tui_pilot.archive.names import CONCLUSION, METRICS
+from tui_pilot.archive.names import COMPARISON, CONCLUSION, METRICS
 from tui_pilot.text import harmless
 
 Json = Mapping[str, Any]
@@ -32,6 +32,8 @@ def _what(head: Json, made: Container[str]) -> list[str]:
         ("`run/code/`", "the training side of pilot-tui as it ran"),
         ("`run/logs/`", "what each stage printed"),
     ]
+    if head["kind"] == "trial":
+        rows.append((f"`{COMPARISON}`", "every trial of the comparison that this run is one of, where it was at hand"))
     if head["artifact"]:
         rows.insert(0, ("`run/artifact/`", f"what evaluation loads: export kind {head['artifact']['kind']}"))
     if ":" in str(head["task"]):

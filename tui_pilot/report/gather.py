@@ -38,10 +38,10 @@ class Gathered:
 
 
 def gather(folders: Sequence[RunFolder], alone: bool = False) -> Gathered:
-    """Everything that belongs to these runs; ``alone``: look at nothing outside of them."""
-    if alone:
-        return Gathered([(folder, snapshot(folder)) for folder in folders])
+    """Everything that belongs to these runs; ``alone``: read no other run, only the document of their comparison."""
     found = comparisons(folders)
+    if alone:
+        return Gathered([(folder, snapshot(folder)) for folder in folders], found)
     wanted: dict[str, RunFolder] = {folder.id: folder for folder in folders}
     for document in found:
         for trial in document["trials"]:

@@ -117,7 +117,7 @@ def _ran(document: Json) -> list[str]:
         if str(trial.get("run")) not in {str(run["run"]) for run in document["runs"]}
     ]
     if missing:
-        lines += ["", "Trials without a run folder here:", "", *bullets(missing)]
+        lines += ["", "Told by the comparison's document alone:", "", *bullets(missing)]
     came: dict[str, list[str]] = {}
     for run in document["runs"]:
         if run["parent"]:
