@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "archive": ("archive", "archive", "Pack a run as one file; --verify FILE checks and replays it."),
     "conclusion": ("conclusion", "conclusion", "What was asked, ran, seen and decided, on one page."),
     "compare": ("compare", "compare", "Run the plan's compare section: every trial a run, then what seeds can say."),
+    "schedule": ("schedule", "schedule", "What fits into 3, 7 or 30 days, from what a pilot measured."),
     "calc": ("calc", "calc", "Batch arithmetic: what follows from microbatch, accumulation, replicas."),
     "predict": ("predict", "predict", "Memory of each phase without a GPU, and which GPUs would hold it."),
     "fit": ("fit", "fit", "The largest microbatch that a GPU holds, by prediction; --run verifies it."),

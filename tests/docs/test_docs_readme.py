@@ -83,7 +83,7 @@ def test_every_option_typed_belongs_to_its_command() -> None:
 
 def test_what_is_not_there_yet_is_not_there() -> None:
     promised = section("Not there yet").split(".\n", 1)[0]
-    assert set(inline(promised)) == {"observe", "schedule"}
+    assert set(inline(promised)) == {"observe"}
     assert set(inline(promised)) & TYPED == set(), "it is there now: README's tables and its changelog should say so"
 
 
