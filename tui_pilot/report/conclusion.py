@@ -27,7 +27,8 @@ LEFT_OUT_OF_TRIALS = ("skipped", "not_run")
 def document(folders: Sequence[RunFolder], alone: bool = False) -> dict[str, Any]:
     """The conclusion over some runs, what they came from, and every trial of their comparison.
 
-    ``alone``: no other run is read, for an archive; of a comparison its document alone. Raises where a given run cannot be read.
+    ``alone``: no other run is read, for an archive; of a comparison its document alone. Raises where a given run cannot
+    be read.
     """
     found = gather(folders, alone)
     runs = [run_facts(folder, show, found) for folder, show in found.shown]
