@@ -95,7 +95,8 @@ def test_a_full_disk_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    assert "full disk" in refused(folder, tmp_path / "run.zip").text
+    error = refused(folder, tmp_path / "run.zip")
+    assert (error.code, error.exit_code) == ("not_written", 3)
 
 
 def test_a_pickle_in_the_artifact_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from tui_pilot.archive import contents, names, pickles, readme
 from tui_pilot.archive.contents import Item, refuse
-from tui_pilot.launch.start import not_writable
+from tui_pilot.errors import RunFolderError
 from tui_pilot.report.metrics import csv_of
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.sheet.build import configuration
@@ -81,7 +81,11 @@ def pack(
                 "file_exists",
                 target,
             ) from error
-        raise not_writable(target, error) from error
+        raise RunFolderError(
+            f"The archive cannot be written: {error.strerror or error}. Nothing of it is left.",
+            "Free some space, or name another place: -o FILE.", code="not_written", title="Nothing was archived",
+            file=str(error.filename or target),
+        ) from error  # fmt: skip
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -32,7 +32,6 @@ def write_lines(lines: Iterable[str]) -> None:
 
 def new_file(path: Path, text: str) -> None:
     """Write a text as a new file, whole or not at all; a file that is there is never replaced."""
-    from tui_pilot.launch.start import not_writable
     from tui_pilot.run_folder import write_whole
 
     if path.exists():
@@ -43,7 +42,10 @@ def new_file(path: Path, text: str) -> None:
     try:
         write_whole(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise not_writable(path, error) from error
+        raise PilotError(
+            f"It cannot be written: {error.strerror or error}.", "Name another place: -o FILE.", code="not_written",
+            title="Nothing was written", file=str(path),
+        ) from error  # fmt: skip
     say(f"written: {path}")
 
 
