@@ -122,11 +122,15 @@ def test_amd_gpus_have_torchs_numbers_alone_and_it_is_said(tmp_path: Path) -> No
 
 def test_predictions_stand_beside_what_was_measured(tmp_path: Path) -> None:
     snapshot = shown(recorded.out_of_memory(tmp_path), live=False)
-    predicted = {"first_step": {"phase": "first_step", "allocated_peak": int(76.0 * GIB), "reserved_peak": 80 * GIB}}
-    text = room(snapshot, 160, predicted=predicted)
+    held = {"parameters": 15 * GIB, "optimizer_state": 30 * GIB, "gradients": 0}
+    foretold = {"allocated_peak": int(76.0 * GIB), "reserved_peak": 80 * GIB, "at_peak": held}
+    predicted = {"first_step": foretold, "steady_step": foretold}
+    text = room(snapshot, 160, 50, predicted=predicted)
     line = next(line for line in text.splitlines() if "first_step" in line)
-    assert "~76.0" in line and "+1.1%" in line
-    assert "pred   error" in text and "pred" not in room(snapshot, 160, predicted=predicted, counter="host_peak")
+    assert "~76.0" in line and "+1.1%" in line and "pred   error" in text
+    assert "pred   error" not in room(snapshot, 160, predicted=predicted, counter="host_peak")
+    below = text[text.index("~ at the peak of steady_step, GiB") :]
+    assert "optimizer state" in below and "30.0" in below and "gradients" not in below
 
 
 def test_need_host_and_saves_are_said_below(tmp_path: Path) -> None:

@@ -34,10 +34,12 @@ def draw(page: Page) -> list[Line]:
     if not any(row.memory for row in page.state.rows) and not page.state.live:
         return [paint.rule("memory", "", page.width), ((f" {_memory_page.EMPTY}", "text"),)]
     table = _memory_page.table(page)
-    if fits(page):
-        return [*table, *readings(page), *whole(page)][: max(1, page.height)]
-    lower = [*readings(page), *whole(page)] if page.readings else table
-    return lower[: max(1, page.height)]
+    parts = [table, readings(page), filled(page), whole(page)] if fits(page) else [table]
+    if not fits(page) and page.readings:
+        parts = [readings(page), filled(page), whole(page)]
+    if sum(map(len, parts)) > page.height and len(parts) > 2:
+        parts.remove(filled(page))  # what was measured stands before what was foretold
+    return [line for part in parts for line in part][: max(1, page.height)]
 
 
 def fits(page: Page) -> bool:
@@ -77,6 +79,21 @@ def readings(page: Page) -> list[Line]:
             known = known.removeprefix("sampled ")  # its rate says so
         lines.append(((f"   {long:<26}{figures}", role), (f"  {known}", "dim")))
     return [*lines, *_notes(rank)]
+
+
+def filled(page: Page) -> list[Line]:
+    """What the selected phase's peak is made of, by prediction; nothing where none was made."""
+    found = (page.predicted.get(page.row.phase) or {}).get("at_peak")
+    held = {name: count for name, count in (found or {}).items() if isinstance(count, int) and count > 0}
+    if not held:
+        return []
+    unit, top = units.unit_for(held.values()), max(held.values())
+    lines = [paint.rule(f"~ at the peak of {page.row.phase}, {unit.name}", "predicted", page.width)]
+    for name, count in held.items():
+        bar = paint.bar(count / top, max(4, min(40, page.width - 40)))
+        figures = f"   {name.replace('_', ' '):<26}{unit.show(count):>11}  "
+        lines.append(((figures, "text"), (bar, "bar")))
+    return lines
 
 
 def _live(page: Page) -> list[Line]:
