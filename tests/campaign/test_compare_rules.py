@@ -138,3 +138,28 @@ def test_not_finite_and_no_progress() -> None:
     stop = rules.validation(16, 0.1)
     assert stop.code == "no_progress" and not stop.diverged and stop.began == 12 and "0.6 of update 8" in stop.text
     assert rules_of.validation_at(10, 4) == [4, 8, 10]
+
+
+def test_an_identical_rerun_is_a_replicate_and_any_difference_a_new_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tui_pilot.devices.probe import Probe
+    from tui_pilot.devices.pythons import Choice
+    from tui_pilot.launch import start as starting
+    from tui_pilot.plan.load import default_demo
+    from tui_pilot.store.ledger import entry
+
+    def made(torch: str = "2.99", parent: str | None = None, **changes: Any) -> dict[str, Any]:
+        choice = Choice("/python", Probe("/python", version="3.11", torch=torch), "a test's", device="cpu")
+        monkeypatch.setattr(starting, "choose", lambda planned="auto", explicit=None: choice)
+        return entry(starting.prepare(default_demo(changes), tmp_path, argv=["x"], parent=parent)).as_json()
+
+    first, again, other = made(), made(), made(**{"batch.micro": 2})
+    assert first["replicate_of"] is None and again["replicate_of"] == first["run"] != again["run"]
+    assert (
+        other["replicate_of"] is None
+        and "batch.micro" in other["changed"]
+        and other["parent"] in (first["run"], again["run"])
+    )
+    newer = made("3.0", other["run"], **{"batch.micro": 2})
+    assert newer["replicate_of"] is None and newer["changed"] == {"software torch": ["2.99", "3.0"]}

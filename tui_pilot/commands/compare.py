@@ -101,6 +101,7 @@ def _identity(listed: Sequence[Trial], runs: Path) -> str:
     """One digest over everything that can change the comparison: each trial's own identity, and the rules."""
     import tempfile
 
+    from tui_pilot.devices.pythons import choose
     from tui_pilot.launch import revisions
     from tui_pilot.launch.code import copy_pilot_side
     from tui_pilot.plan.model import plain
@@ -109,8 +110,10 @@ def _identity(listed: Sequence[Trial], runs: Path) -> str:
         code = copy_pilot_side(Path(place) / "code")
     runs.mkdir(parents=True, exist_ok=True)
     each = [revisions.of_plan(one.loaded.plan, one.loaded.folder, code=code, runs=runs)["identity"] for one in listed]
+    choice = choose(listed[0].loaded.plan.device, listed[0].loaded.plan.launch.python)
     rules = plain(listed[0].loaded.plan.compare)
-    return hashlib.sha256(json.dumps([each, rules], sort_keys=True).encode()).hexdigest()
+    software = None if choice.probe is None else [choice.probe.version, choice.probe.torch, choice.probe.build]
+    return hashlib.sha256(json.dumps([each, rules, software], sort_keys=True).encode()).hexdigest()
 
 
 def _find(runs: Path, identity: str) -> Path | None:

@@ -29,11 +29,18 @@ REMEMBERED = ".hashes.json"
 
 
 def of_plan(
-    plan: Plan, folder: Path, *, code: str, runs: Path, tell: Callable[[str], None] | None = None
+    plan: Plan,
+    folder: Path,
+    *,
+    code: str,
+    runs: Path,
+    tell: Callable[[str], None] | None = None,
+    software: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The ``revisions`` object of ``run.json``. What does not exist is null; nothing here refuses a run.
 
-    ``identity`` is over the plan's values and the contents, never over paths: the same pilot on another box has it too.
+    ``identity`` is over the plan's values, the contents and the training Python's ``software``, never over paths: the
+    same pilot on another box has it too.
     """
     data = {name: path for name, path in _data_files(plan, folder).items() if path is not None}
     model = _model_files(plan, folder)
@@ -52,6 +59,7 @@ def of_plan(
         "task_file": _entry(task, hashes) if task else None,
         "git": git_state(folder),
         "tool": VERSION,
+        "software": dict(software or {}),
     }
     return {"identity": variants.plan_identity(plan, _contents(found)), **found}
 
@@ -62,6 +70,7 @@ def _contents(revisions: Mapping[str, Any]) -> dict[str, Any]:
         "data": {name: entry["sha256"] for name, entry in revisions["data"].items()},
         "model": (revisions["model"] or {}).get("files"),
         "task_file": (revisions["task_file"] or {}).get("sha256"),
+        "software": revisions.get("software") or None,
     }
 
 
@@ -78,6 +87,8 @@ def changed_content(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
     old, new = ((side.get("task_file") or {}) for side in (before, now))
     if old.get("path") == new.get("path"):
         pairs["content of the task file"] = (old.get("sha256"), new.get("sha256"))
+    old, new = ((side.get("software") or {}) for side in (before, now))
+    pairs |= {f"software {name}": (old[name], new[name]) for name in new if name in old}
     return {name: [old, new] for name, (old, new) in pairs.items() if old != new}
 
 

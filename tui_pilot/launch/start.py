@@ -62,7 +62,7 @@ def prepare(
     try:
         _fill(folder, loaded, choice, code_source)
         code = copy_pilot_side(folder.code, code_source)
-        found = revisions.of_plan(plan, base, code=code, runs=runs, tell=tell)
+        found = revisions.of_plan(plan, base, code=code, runs=runs, tell=tell, software=_software(choice))
         earlier = _parent(runs, parent, plan.name, folder.id)
         write_json(
             folder.run_file,
@@ -75,6 +75,7 @@ def prepare(
                 "name": plan.name,
                 "parent": earlier.id if earlier is not None else None,
                 "changed": _changed(earlier, plan, found),
+                "replicate_of": _first_alike(runs, found["identity"], folder.id),
                 "created": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
                 "host": os.uname().nodename,
                 "argv": list(argv),
@@ -166,6 +167,24 @@ def _changed(earlier: RunFolder | None, plan: plan_model.Plan, found: dict[str, 
     except (RunFolderError, KeyError, TypeError, AttributeError):
         return {}
     return {**variants.differences(before, plan), **revisions.changed_content(old, found)}
+
+
+def _first_alike(runs: Path, identity: str, own: str) -> str | None:
+    """The first run of this very identity: a run that repeats one is a replicate of it, and both are kept."""
+    for run in all_runs(runs):
+        try:
+            revisions_of = run.read_json(run.run_file).get("revisions") or {}
+        except RunFolderError:
+            continue
+        if run.id != own and isinstance(revisions_of, dict) and revisions_of.get("identity") == identity:
+            return run.id
+    return None
+
+
+def _software(choice: Choice) -> dict[str, Any]:
+    """What the training Python is, as far as it can change a result."""
+    probe = choice.probe
+    return {} if probe is None else {"python": probe.version, "torch": probe.torch, "build": probe.build}
 
 
 def _choice_json(choice: Choice) -> dict[str, Any]:

@@ -221,6 +221,9 @@ def changed_text(entry: Entry) -> str:
     """``optimizer.lr 1.0e-3 → 5.0e-4``; the first run of a plan has no parent."""
     changed = entry.run.get("changed")
     if not isinstance(changed, Mapping) or not changed:
+        alike = entry.run.get("replicate_of")
+        if alike:
+            return f"nothing: a replicate of {str(alike)[-4:]}"
         return "nothing" if entry.run.get("parent") else "first run"
     return ", ".join(_change(str(key), value) for key, value in changed.items())
 
