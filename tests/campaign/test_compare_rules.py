@@ -163,3 +163,19 @@ def test_an_identical_rerun_is_a_replicate_and_any_difference_a_new_identity(
     )
     newer = made("3.0", other["run"], **{"batch.micro": 2})
     assert newer["replicate_of"] is None and newer["changed"] == {"software torch": ["2.99", "3.0"]}
+
+
+def test_the_key_of_the_runs_room_asks_only_for_what_can_be_compared(tmp_path: Path) -> None:
+    from tui_pilot.plan.load import load
+    from tui_pilot.ui import actions
+
+    file = tmp_path / "pilot.yaml"
+    file.write_text("task: demo\n", "utf-8")
+    assert "no compare section" in str(actions.why_not_compare(load(file)))
+    file.write_text("task: demo\ncompare: {trials: [{id: a}, {id: b}], seeds: [0, 1]}\n", "utf-8")
+    loaded = load(file)
+    assert actions.why_not_compare(loaded) is None and "2 settings x 2 seeds" in actions.compare_question(loaded)
+    assert "--set seed" in str(actions.why_not_compare(load(file, {"seed": "3"})))
+    assert "no plan" in str(actions.why_not_compare(None))
+    file.unlink()
+    assert "gone" in str(actions.why_not_compare(loaded))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tui_pilot.events.schema import PHASES
 from tui_pilot.run_folder import short_id
+from tui_pilot.text import plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.room import Hint
 from tui_pilot.ui.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tui_pilot.plan.load import LoadedPlan
 
 
 @dataclass(frozen=True)
@@ -185,3 +190,23 @@ def again_question(snapshot: Snapshot) -> str:
     name = short_id(snapshot.folder.id) if snapshot.folder else "this plan"
     verdict = snapshot.state.verdict or snapshot.state.state
     return f"{name} already finished ({verdict}). Run the plan again, as a new run?   y runs it, esc leaves it"
+
+
+def why_not_compare(loaded: LoadedPlan | None) -> str | None:
+    """Why the shown plan's comparison cannot be run from the screen; None if it can."""
+    if loaded is None:
+        return "no plan is shown"
+    if len(loaded.plan.compare.trials) < 2:
+        return "the plan shown has no compare section with two trials"
+    if loaded.file is None or not loaded.file.is_file():
+        return "its file is gone: pilot-tui compare PLAN, from where it is"
+    changed = [key for key, origin in loaded.origins.items() if origin == "set"]
+    return f"the plan was changed by --set {changed[0]}: pilot-tui compare takes --set too" if changed else None
+
+
+def compare_question(loaded: LoadedPlan) -> str:
+    """What ``c`` asks first."""
+    compare = loaded.plan.compare
+    number = len(compare.trials) * len(compare.seeds)
+    what = f"{plural(len(compare.trials), 'setting')} x {plural(len(compare.seeds), 'seed')}"
+    return f"compare {what} of {loaded.plan.name}: {plural(number, 'run')}? y, or esc"

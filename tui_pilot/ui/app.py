@@ -300,6 +300,14 @@ class PilotApp(RunKeys):
         self.feed.follow(message.folder)
         self._open(0)
 
+    def on_runs_room_compare(self, message: RunsRoom.Compare) -> None:
+        loaded = self.snapshot.plan
+        why = actions.why_not_compare(loaded)
+        if why is not None or loaded is None:
+            self.say(f"c: {why}", "warn")
+            return
+        self.prompt.ask(actions.compare_question(loaded), lambda: self.do(partial(operate.compare, loaded, self.runs)))
+
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.prompt.submit(event.value)
         self.room.focus()

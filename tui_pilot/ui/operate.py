@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import getpass
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,29 @@ def run(
     folder = start.prepare(plan, runs, argv=sys.argv, kind=kind, parent=parent, keep_going=keep_going, variant=variant)
     start.start(folder)
     return folder
+
+
+COMPARE_LOG = "compare.log"
+COMPARE_SECONDS = 20.0
+"""So long a comparison is watched for a refusal; verifying what is held may take longer, and then the log has it."""
+
+
+def compare(plan: LoadedPlan, runs: Path) -> str:
+    """Start ``pilot-tui compare`` in a session of its own, so that it outlives the screen; what to say then."""
+    log = runs / COMPARE_LOG
+    runs.mkdir(parents=True, exist_ok=True)
+    argv = [sys.executable, "-m", "tui_pilot.cli", "--runs", str(runs.resolve()), "compare", str(plan.file)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            argv, cwd=runs, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    until = time.monotonic() + COMPARE_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        time.sleep(0.2)
+    if process.poll():
+        lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        raise PilotError(lines[-1] if lines else f"compare ended with exit {process.poll()}.", f"Its words: {log}")
+    return f"the comparison goes on by itself, its trials come to this list; its words: {log}"
 
 
 def stop(folder: RunFolder) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.worker import get_current_worker
 
@@ -32,9 +33,15 @@ class RunsRoom(Room):
     help_text: ClassVar[str] = (
         "Every run that was started here, newest last; a rerun is a new run and names what changed from its parent.\n"
         "Variants and trials stand below the run they were changed from. need is the highest memory of the run.\n"
+        "c runs the comparison of the plan shown, or goes on with it, as pilot-tui compare does.\n"
         "On a trial the comparison stands below the list: its curves, one letter a setting, and what can be said.\n"
         "enter opens a run in all rooms. Nothing is taken off this list; pilot-tui clean removes large files only."
     )
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "compare", "compare", show=False)]
+
+    class Compare(Message):
+        """The comparison of the shown plan is wanted."""
 
     class Chosen(Message):
         """A run was picked."""
@@ -135,7 +142,9 @@ class RunsRoom(Room):
         return ((said, "text"), (kept, "dim"), (gap, "text"), (now, "running" if live is not None else "text"))
 
     def hints(self) -> list[Hint]:
-        return [("enter", "open")] if self.listed else []
+        plan = self.snapshot.plan
+        compares = [("c", "compare")] if plan is not None and plan.plan.compare.trials else []
+        return [*([("enter", "open")] if self.listed else []), *compares]
 
     def can_search(self) -> bool:
         return True
@@ -168,6 +177,9 @@ class RunsRoom(Room):
     def action_enter(self) -> None:
         if self.selected is not None:
             self.post_message(self.Chosen(self.selected))
+
+    def action_compare(self) -> None:
+        self.post_message(self.Compare())
 
     # Drawing.
 
