@@ -33,7 +33,12 @@ def test_a_run_that_passed_is_retained_with_everything_the_contract_names() -> N
     assert found["expected_result"] == PLAN.expected
     assert [entry["id"] for entry in found["variants"]] == ["ckpt", "r64"]
     assert found["seconds"]["update"] == 1.31 and found["seconds"]["resume"] == 1.5
-    assert found["fits"] == []
+    by_name = {each["name"]: each for each in found["fits"]}
+    assert by_name["H100 80GB"]["fits"] and by_name["H100 80GB"]["basis"] == "measured on this GPU"
+    assert by_name["A100 40GB"]["fits"] is False  # 34.7 of 39.4 GiB: less is free than the plan asks
+    assert by_name["L40S 48GB"]["fits"] and by_name["L40S 48GB"]["basis"] == "measured on H100 80GB"
+    assert by_name["RTX 4090 24GB"]["margin"] < 0
+    assert "measured on H100 80GB only" in found["fits_note"] and found["fits_note"] in found["open"]
 
 
 def test_memory_is_kept_per_gpu_and_phase_and_the_need_ignores_the_tiny_subset() -> None:

@@ -15,7 +15,7 @@ from tui_pilot.run_folder import find_run, write_whole
 
 @click.command()
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@click.option("--format", "form", type=click.Choice(["md", "json"]), help="md by default.")
+@click.option("--format", "form", type=click.Choice(["md", "json", "yaml", "csv", "html"]), help="md by default.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file, instead of stdout.")
 @json_option
 @runs_option

@@ -5,21 +5,27 @@ Every other form of the sheet (markdown, JSON, the screen's preview) is made fro
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tui_pilot.plan.model import Plan, from_json
+from tui_pilot.campaign import schedule
+from tui_pilot.campaign.variant_runs import others_of, plan_of
+from tui_pilot.errors import RunFolderError
+from tui_pilot.plan.model import Plan
+from tui_pilot.predict.residuals import Residuals
 from tui_pilot.run_folder import RunFolder, short_id
-from tui_pilot.sheet import measured, variants
+from tui_pilot.sheet import curves, gpus, measured, residuals, variants
 from tui_pilot.sheet.judged import codes, judge, sentence, word
+from tui_pilot.store.earlier import prediction_of
 from tui_pilot.store.view import snapshot
 from tui_pilot.version import VERSION
 
 Json = Mapping[str, Any]
 
+__all__ = ["configuration", "document", "from_shown", "plan_of", "settings", "software"]
+
 SCHEMA = 1
-ON_CPU = "measured on CPU: says nothing about a GPU, so whether it fits one is unchecked"
-NO_CATALOGUE = "measured on this GPU only; no other model was looked at: run this pilot there before you order"
 SETTINGS = (
     "task", "micro", "accumulation", "replicas", "effective_batch", "precision", "adapter", "optimizer", "sharding",
     "tensor_parallel", "max_length", "activation_checkpointing", "attention", "budget", "seed",
@@ -29,23 +35,37 @@ SETTINGS = (
 def document(folders: Sequence[RunFolder]) -> dict[str, Any]:
     """The sheet over some runs, in the order given; their parents are named among what was seen and kept."""
     shown = [snapshot(folder) for folder in folders]
-    found = from_shown(shown, _parents(folders, shown))
+    predictions = {folder.id: _prediction(folder) for folder in folders}
+    planned = [(show, plan) for show in shown if (plan := plan_of(show)) is not None]
+    known = residuals.of_runs(folders) if any(predictions.values()) else {}
+    found = from_shown(shown, _parents(folders, shown), predictions, known, others_of(folders, planned))
     for folder, show, item in zip(folders, shown, found["configurations"], strict=True):
         item["variants"] = variants.beside(folder, show, plan_of(show))
     return found
 
 
-def from_shown(shown: Sequence[Json], parents: Sequence[Json] = ()) -> dict[str, Any]:
-    """The sheet from ``show --json`` documents, for runs that are not on this disk."""
-    configurations = [configuration(show) for show in shown]
+def from_shown(
+    shown: Sequence[Json],
+    parents: Sequence[Json] = (),
+    predictions: Mapping[str, Json | None] | None = None,
+    known: Mapping[str, Residuals] | None = None,
+    others: Sequence[tuple[Json, Plan]] = (),
+) -> dict[str, Any]:
+    """The sheet from ``show --json`` documents, for runs that are not on this disk.
+
+    ``predictions`` by run, ``known`` residuals by GPU; ``others`` are runs that measured variants or trials of these.
+    """
+    configurations = [configuration(show, (predictions or {}).get(str(show.get("run"))), known) for show in shown]
     several = len(configurations) > 1
     names = list(dict.fromkeys(str(item["name"]) for item in configurations))
+    planned = [(show, plan) for show in shown if (plan := plan_of(show)) is not None]
     return {
         "schema": SCHEMA,
         "tool": VERSION,
         "title": ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
         "configurations": configurations,
         "retained": sum(item["retained"] for item in configurations),
+        "packages": schedule.packages(planned, others),
         "seen_and_kept": [line for show in (*shown, *parents) for line in _kept(show)],
         "open": [
             f"{item['short']}: {question}" if several else question
@@ -55,7 +75,16 @@ def from_shown(shown: Sequence[Json], parents: Sequence[Json] = ()) -> dict[str,
     }
 
 
-def configuration(show: Json) -> dict[str, Any]:
+def _prediction(folder: RunFolder) -> Json | None:
+    """The run's own prediction; one that cannot be read says as much as none."""
+    with contextlib.suppress(RunFolderError):
+        return prediction_of(folder)
+    return None
+
+
+def configuration(
+    show: Json, prediction: Json | None = None, known: Mapping[str, Residuals] | None = None
+) -> dict[str, Any]:
     """One run's part of the sheet, from its ``show --json`` document."""
     facts = show.get("facts") or {}
     plan = plan_of(show)
@@ -63,7 +92,7 @@ def configuration(show: Json) -> dict[str, Any]:
     need = measured.need(memory)
     measured_on_gpu = any(measured.on_gpu(entry) for entry in memory)
     judged = judge(show, plan, need["margin"] if need else None)
-    fits_note = NO_CATALOGUE if measured_on_gpu else ON_CPU if memory else "no memory was measured"
+    fits, fits_note = gpus.fits(show, plan, need, prediction, known or {})
     run = str(show.get("run") or "")
     return {
         "run": run,
@@ -99,25 +128,13 @@ def configuration(show: Json) -> dict[str, Any]:
         "software_checked": {"value": judged.software_checked, "on": _checked_on(show, facts)},
         "revisions": dict(show.get("revisions") or {}),
         "expected_result": plan.expected if plan else None,
-        "fits": [],
+        "fits": fits,
         "fits_note": fits_note,
         "variants": variants.planned(plan),
+        "curve": curves.of(show),
         "notes": list(show.get("notes") or ()),
         "open": [*judged.open, fits_note],
     }
-
-
-def plan_of(show: Json) -> Plan | None:
-    """The plan of a ``show --json`` document; None where the run folder holds none that can be read."""
-    value = show.get("plan")
-    if isinstance(value, Mapping) and isinstance(value.get("plan"), Mapping):
-        value = value["plan"]
-    if not isinstance(value, Mapping) or not value:
-        return None
-    try:
-        return from_json(dict(value))
-    except (TypeError, ValueError, KeyError):
-        return None
 
 
 def settings(plan: Plan | None) -> dict[str, Any]:
@@ -228,7 +245,8 @@ def _kept(show: Json) -> list[dict[str, Any]]:
     failed = [row for row in rows if row.get("verdict") == "fail"]
     said = "; ".join(f"{row.get('phase')}: {sentence(row) or 'FAIL'}" for row in failed)
     if state != "finished" or failed:
-        lines.append(state + (f", {said}" if said else ""))
+        why = str(show.get("text") or "").strip()
+        lines.append(", ".join(part for part in (state, why, said) if part))
     for row in rows:
         for attempt in row.get("attempts") or ():
             if attempt.get("verdict") not in ("pass", None):

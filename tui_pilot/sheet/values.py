@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tui_pilot.run_folder import short_id
+from tui_pilot.sheet import curves
 from tui_pilot.sheet.judged import word
 from tui_pilot.text import count, duration, plural, rate, size
 
@@ -27,6 +28,8 @@ def facts_of(item: Json) -> Iterator[tuple[str, str]]:
     yield "sharding", sharding(item)
     yield "budget", budget(item)
     yield "seconds", seconds(item)
+    if said := curves.words(item["curve"]):
+        yield "training loss", said
     yield "on disk", on_disk(item)
     yield (
         "resume",
@@ -227,8 +230,12 @@ def _was(pair: Any) -> str:
 
 
 def fits(item: Json) -> str:
+    """Names of the GPUs that hold it with the margin asked, and what that rests on; the table has the figures."""
     listed = item["fits"]
-    return ", ".join(str(each.get("name")) for each in listed) if listed else item["fits_note"]
+    if not listed:
+        return str(item["fits_note"])
+    names = [str(each["name"]) for each in listed if each["fits"]]
+    return f"{', '.join(names) or 'none of those asked'} ({item['fits_note']})"
 
 
 def variants(item: Json) -> Iterator[tuple[str, str]]:

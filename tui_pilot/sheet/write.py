@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -11,11 +10,13 @@ from typing import Any
 
 from tui_pilot.errors import EXIT_PLAN_WRONG, RunFolderError
 from tui_pilot.run_folder import RunFolder
+from tui_pilot.sheet import formats
 from tui_pilot.sheet.build import document
 from tui_pilot.sheet.markdown import render
-from tui_pilot.text import harmless_json
 
-FORMATS = ("md", "json")
+FORMATS = ("md", "json", "yaml", "csv", "html")
+#: Formats that can be shown as lines; HTML draws plots, which takes another library.
+SHOWN = FORMATS[:-1]
 
 
 def write(folders: Sequence[RunFolder], target_dir: Path, format: str = "md") -> Path:
@@ -47,7 +48,15 @@ def text(found: Mapping[str, Any], format: str) -> str:
     if format == "md":
         return render(found)
     if format == "json":
-        return harmless_json(json.dumps(found, ensure_ascii=False, indent=1)) + "\n"
+        return formats.as_json(found)
+    if format == "yaml":
+        return formats.as_yaml(found)
+    if format == "csv":
+        return formats.as_csv(found)
+    if format == "html":
+        from tui_pilot.sheet.page import as_html
+
+        return as_html(found)
     raise RunFolderError(
         f"The sheet has no format {format!r}.", f"Allowed: {', '.join(FORMATS)}.", key="format", value=format,
         exit_code=EXIT_PLAN_WRONG,

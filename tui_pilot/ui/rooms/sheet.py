@@ -59,8 +59,9 @@ class SheetRoom(Room):
         "Retained: the software stack was checked, every phase was run, and no fail is left unanswered. A fail that\n"
         "you mark pass or warn, with a note, is an override: it is retained and the override is printed.\n"
         "Open questions decide nothing; they are what the reader must still know.\n"
-        "The preview is the file, line by line. e writes it under a new name, never over a file. ←→ goes to the other\n"
-        "format; e writes what is shown. tab goes to the side and back, / finds words, z shows one pane alone."
+        "The preview is the file, line by line. e writes it under a new name, never over a file. ←→ goes to the next\n"
+        "format; e writes what is shown. HTML, with plots: pilot-tui sheet RUN --format html -o FILE.\n"
+        "tab goes to the side and back, / finds words, z shows one pane alone."
     )
 
     def __init__(self) -> None:
@@ -165,7 +166,7 @@ class SheetRoom(Room):
 
     def action_move(self, across: int, down: int) -> None:
         if across:
-            formats = write.FORMATS
+            formats = write.SHOWN
             self.form = formats[(formats.index(self.form) + across) % len(formats)]
             self.tops["preview"] = 0
             frame = getattr(self.app, "show_frame", None)
@@ -204,7 +205,7 @@ class SheetRoom(Room):
         sheet, problem = None, ""
         try:
             document = build.document([key[0]])
-            lines = {each: tuple(write.text(document, each).splitlines()) for each in write.FORMATS}
+            lines = {each: tuple(write.text(document, each).splitlines()) for each in write.SHOWN}
             sheet = Sheet(document, lines)
         except PilotError as error:
             problem = str(error)
@@ -274,7 +275,7 @@ class SheetRoom(Room):
                 [paint.EMPTY, *(((" " + text, "text"),) for text in paint.wrap(self._why_empty(), width - 2))], 0
             )
             return
-        word = {"md": "markdown", "json": "JSON"}[self.form]
+        word = {"md": "markdown", "json": "JSON", "yaml": "YAML", "csv": "CSV"}[self.form]
         if self._one_pane:
             title = f"preview, {word}" if self.pane == "preview" else "what decides"
             target.write(self._pane(self.pane, width, title)[:height], 0)
