@@ -130,7 +130,8 @@ def slots(jobs: int, processes: int, uuids: Sequence[str]) -> list[dict[str, str
 class Follower:
     """Runs jobs in their order, so many at a time as there are slots. ``again`` says whether an ended run must be
     started once more; ``tell`` hears what happens; ``changed`` is called when something worth writing did;
-    ``ancestor`` names the run that a trial without a parent of its own descends from."""
+    ``ancestor`` names the run that a trial without a parent of its own descends from. ``code`` is the training side as
+    the first trial took it: an upgrade in the middle must not give later trials another loop."""
 
     def __init__(
         self,
@@ -143,8 +144,9 @@ class Follower:
         changed: Callable[[], None],
         argv: Sequence[str],
         ancestor: Callable[[], str | None],
+        code: Path,
     ) -> None:
-        self.root, self.around, self.argv, self.ancestor = root, list(around), list(argv), ancestor
+        self.root, self.around, self.argv, self.ancestor, self.code = root, list(around), list(argv), ancestor, code
         self.queue = list(jobs)
         self.again, self.tell, self.changed = again, tell, changed
         self.live: list[Live] = []
@@ -194,7 +196,8 @@ class Follower:
             self.tries[key] = self.tries.get(key, 0) + 1
             folder = start.prepare(
                 job.loaded, self.root, argv=self.argv, kind="trial", tell=self.tell,
-                parent=job.parent or self.ancestor() or "", label=f"{job.loaded.plan.name}-{job.id}-s{job.seed}",
+                parent=job.parent or self.ancestor() or "", code_source=self.code,
+                label=f"{job.loaded.plan.name}-{job.id}-s{job.seed}",
                 more={**job.more, "trial": job.id, "seed": job.seed, "gpus": around.get("CUDA_VISIBLE_DEVICES")},
             )  # fmt: skip
             start.start(folder, environment=around)
