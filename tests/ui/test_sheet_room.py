@@ -164,3 +164,15 @@ async def test_every_size_is_drawn_within_its_cells(tmp_path: Path, size: tuple[
         await pilot.press("G", "tab", "G", "g", "z")
         await settled(app, pilot)
         assert max(map(len, app.text().splitlines())) <= size[0]
+
+
+async def test_which_gpus_fit_and_what_fits_into_a_package(tmp_path: Path) -> None:
+    app = app_on(whole_run(tmp_path, device="cuda"))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settled(app, pilot)
+        shown = app.text()
+        assert "need 35.0 GiB, margin asked 15%" in shown
+        assert "✓ L40S 48GB" in shown or "✓ A40 48GB" in shown
+        assert "✗ A100 40GB" in shown and "more in the preview" in shown
+        assert "packages" in shown and "= for jobs" in shown
+        assert "55.2" in shown and "136.8" in shown and "606.0" in shown

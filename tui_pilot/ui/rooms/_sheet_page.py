@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tui_pilot.text import plural, size
+from tui_pilot.sheet import blocks
+from tui_pilot.text import GIB, plural, size
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 
 Json = Mapping[str, Any]
 SIDE = 38
+MOST_GPUS = 6
+MOST_PACKAGES = 3
 
 
 def side(document: Json, width: int) -> list[Line]:
@@ -20,7 +23,7 @@ def side(document: Json, width: int) -> list[Line]:
     for item in configurations:
         name = f"{item['short']}: " if len(configurations) > 1 else ""
         out += [paint.rule(f"{name}margin", "", width), *_margin(item, width)]
-        out += [paint.rule("which GPUs fit", "", width), *_fits(item, width)]
+        out += [paint.rule("which GPUs fit", "GiB usable" if item["fits"] else "", width), *_fits(item, width)]
         if not item["retained"]:
             out += [
                 paint.rule("not retained, because", "", width, "warn"),
@@ -29,6 +32,7 @@ def side(document: Json, width: int) -> list[Line]:
         overrides = [f"{each['phase']}, marked {each['mark']}: {each['note']}" for each in item["overrides"]]
         if overrides:
             out += [paint.rule("fails overridden by hand", "", width, "warn"), *_listed(overrides, "!", "warn", width)]
+    out += _packages(list(document.get("packages") or ()), width)
     questions = list(document.get("open") or ())
     if questions:
         out += [paint.rule(plural(len(questions), "open question"), "", width), *_listed(questions, "?", "warn", width)]
@@ -66,14 +70,54 @@ def _fits(item: Json, width: int) -> list[Line]:
     listed = item["fits"]
     if not listed:
         return [((f" {piece}", "text"),) for piece in paint.wrap(str(item["fits_note"]), width - 2)]
-    out: list[Line] = []
-    for each in listed:
-        fits = each.get("fits")
-        sign, role = ("✓", "pass") if fits else ("✗", "fail") if fits is False else ("?", "warn")
-        margin = each.get("margin")
-        said = f"{margin:.0%} free" if isinstance(margin, (int, float)) else "unchecked"
-        name = paint.left(str(each.get("name")), max(8, width - 14))
-        out.append(((f" {sign} ", role), (name, "text"), (paint.right(said, 10), "text")))
+    need = max(each["need_bytes"] for each in listed)
+    asked = max(each["margin_asked"] for each in listed)
+    out: list[Line] = [((f" need {size(need)}, margin asked {asked:.0%}", "text"),)]
+    shown = _telling(listed)
+    for each in shown:
+        sign, role = ("✓", "pass") if each["fits"] else ("✗", "fail")
+        usable = each["usable_bytes"]
+        short = each["need_bytes"] - usable
+        said = f"short {short / GIB:.1f}" if short > 0 else f"{each['margin']:.0%} free"
+        room = max(0, width - 40)
+        bar = paint.left("over" if short > 0 else paint.bar(1 - each["margin"], room), room) if room >= 4 else ""
+        name = paint.left(str(each["name"]), 17)
+        cells: Line = ((f" {sign} ", role), (name, "text"), (f"{usable / GIB:>6.1f} ", "text"))
+        if bar:
+            cells = (*cells, ("[", "rule"), (bar, "bar"), ("]", "rule"))
+        out.append((*cells, (paint.right(said, 10), "text")))
+    if len(shown) < len(listed):
+        out.append(((f" {len(listed) - len(shown)} more in the preview", "dim"),))
+    out += [((f" {piece}", "dim"),) for piece in paint.wrap(str(item["fits_note"]), width - 2)]
+    return out
+
+
+def _telling(listed: Sequence[Json]) -> list[Json]:
+    """At most ``MOST_GPUS``, around the edge of what fits: that is where the choice is."""
+    by_room = sorted(listed, key=lambda each: -int(each["usable_bytes"]))
+    fitting = sum(bool(each["fits"]) for each in by_room)
+    first = max(0, min(fitting - MOST_GPUS // 2, len(by_room) - MOST_GPUS))
+    return by_room[first : first + MOST_GPUS]
+
+
+def _packages(found: Sequence[Json], width: int) -> list[Line]:
+    """Hours of each package side by side, as on the sheet itself."""
+    if not found:
+        return []
+    shown = found[:MOST_PACKAGES]
+    label = max(10, width - 1 - 8 * len(shown))
+    days = "".join(paint.right(f"{each['days']} days", 8) for each in shown)
+    out: list[Line] = [paint.rule("packages", "", width), ((" " * (label + 1), "text"), (days, "head"))]
+    for name, *cells in blocks.package_rows(shown):
+        spans: Line = ((" " + paint.left(name, label), "text"),)
+        for cell in cells:
+            role = {"in": "pass", "out": "fail"}.get(cell, "text")
+            spans = (*spans, (paint.right(cell, 8), role))
+        out.append(spans)
+    for each in found[0]["unpriced"]:
+        out += [((f" {piece}", "warn"),) for piece in paint.wrap(f"? {each['id']}: {each['why']}", width - 2)]
+    limits = "Hours hold for the machine measured, not for another GPU or provider. Prices: the plan's."
+    out += [((f" {piece}", "dim"),) for piece in paint.wrap(limits, width - 2)]
     return out
 
 
