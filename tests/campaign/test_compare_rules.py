@@ -64,6 +64,8 @@ def test_a_diverged_trial_stays_everywhere_with_its_step() -> None:
     assert "diverged at 3" in text and "hot, seed 1, diverged at update 3 of 4" in text.replace("\n  ", " ")
     assert all(len(line) <= 80 for line in text.splitlines())
     assert any("h" in line for line in plot.draw(document["trials"], 4, 60, 10))
+    early = comparison.build(RECORD, [ran("base", 0), hot(0)])  # hot still waits at the other seeds
+    assert float(plot.draw(early["trials"], 4, 60, 10)[0].split()[0]) <= 2  # the scale is base's, not hot's 10
     assert "not matched: warm-up share: 1% -> 2%" in text
 
 

@@ -47,11 +47,11 @@ def _smoothed(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 def draw(trials: Sequence[Mapping[str, Any]], updates: int, width: int, height: int) -> list[str]:
     """``height`` lines of at most ``width`` characters; empty where there is nothing to draw or no room.
 
-    The scale is that of the trials that did not diverge; where a curve leaves it, its letter stands on the top line.
+    The scale is that of the settings that did not diverge at any seed; where a curve leaves it, its letter stands on
+    the top line.
     """
     lines = {id: points for id, points in curves(trials).items() if points}
-    sane = [each for each in trials if each["state"] != "diverged"]
-    inside = {str(each["id"]) for each in sane}
+    inside = set(lines) - {str(each["id"]) for each in trials if each["state"] == "diverged"}
     values = [v for id, points in lines.items() if id in inside or not inside for _, v in points if math.isfinite(v)]
     if not values or width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return []
