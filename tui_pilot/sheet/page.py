@@ -37,7 +37,8 @@ th, td { padding: .3rem .7rem; text-align: left; vertical-align: top; border-bot
 th { color: var(--dim); font-weight: 600; white-space: nowrap; }
 tbody tr:nth-child(odd) { background: var(--row); }
 .right { text-align: right; white-space: nowrap; }
-.facts td:first-child { color: var(--dim); white-space: nowrap; }
+td:first-child { white-space: nowrap; }
+.facts td:first-child { color: var(--dim); }
 .facts td:last-child { overflow-wrap: anywhere; }
 .good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem;

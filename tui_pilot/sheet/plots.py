@@ -40,7 +40,18 @@ def available() -> None:
 
 
 def losses(named: Sequence[tuple[str, Json]]) -> str:
-    """Training loss of every run over updates, validation as dots; a run that diverged ends in a cross."""
+    """Training loss of every run over updates, validation as dots; a run that diverged ends in a cross.
+
+    One that diverged does not set the scale where others did not: its cross then stands at the upper edge.
+    """
+    sound = [
+        value
+        for _, curve in named
+        if not curve["diverged"]
+        for _, value in (*curve["loss"], *curve["validation"])
+        if value is not None
+    ]
+    top = max(sound) + 0.15 * (max(sound) - min(sound) or 1.0) if sound else None
 
     def draw(axes: Any) -> None:
         for n, (name, curve) in enumerate(named):
@@ -51,7 +62,12 @@ def losses(named: Sequence[tuple[str, Json]]) -> str:
             held = [point for point in curve["validation"] if point[1] is not None]
             axes.plot([x for x, _ in held], [y for _, y in held], "o", color=colour, markersize=4)
             if curve["diverged"] and points:
-                axes.plot([curve["last_update"]], [points[-1][1]], "x", color=colour, markersize=9, markeredgewidth=2)
+                height = points[-1][1] if top is None else min(points[-1][1], top)
+                axes.plot(
+                    [curve["last_update"]], [height], "x", clip_on=False, color=colour, markersize=9, markeredgewidth=2
+                )
+        if top is not None:
+            axes.set_ylim(top=top)
         axes.set_xlabel("update")
         axes.set_ylabel("loss")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncol=1 if len(named) < 4 else 2)
