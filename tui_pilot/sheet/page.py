@@ -40,6 +40,7 @@ tbody tr:nth-child(odd) { background: var(--row); }
 td:first-child { white-space: nowrap; }
 .facts td:first-child { color: var(--dim); }
 .facts td:last-child { overflow-wrap: anywhere; }
+.long { min-width: 24rem; }
 .good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem;
   margin: 1rem 0; }
@@ -124,6 +125,8 @@ def _row(block: blocks.Table, cells: tuple[str, ...], tag: str) -> str:
 def _cell(block: blocks.Table, place: int, cell: str, tag: str) -> str:
     names = ["right"] if place in block.right else []
     names += ["good"] if cell in GOOD and tag == "td" else ["bad"] if cell in BAD and tag == "td" else []
+    # A sentence beside numbers keeps a width to be read at; the table scrolls instead.
+    names += ["long"] if place and len(cell) > 24 and block.head != ("item", "value") else []
     styled = f' class="{" ".join(names)}"' if names else ""
     return f"<{tag}{styled}>{_words(cell)}</{tag}>"
 
