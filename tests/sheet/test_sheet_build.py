@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sheet_documents import GIB, PLAN, memory, reason, row, shown
 
-from tui_pilot.plan.model import Evaluate, Plan, as_json
+from tui_pilot.plan.model import Evaluate, Plan, Rental, as_json
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.sheet.build import configuration, document, from_shown
 
@@ -211,3 +211,22 @@ def folder_of(root: Path, run: str, state: str, parent: str | None) -> RunFolder
     ]
     (folder.events / "supervisor.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
+
+
+def test_after_a_cpu_run_the_prediction_for_a_gpu_says_what_fits() -> None:
+    phases = [{"phase": "load", "reserved_peak": 10 * GIB}, {"phase": "first_step", "reserved_peak": 30 * GIB}]
+    for_gpu = {"assumptions": {"target": "9.0"}, "phases": phases}
+    found = configuration(shown("cpu"), for_gpu)
+    by_name = {each["name"]: each for each in found["fits"]}
+    assert by_name["L40S 48GB"]["fits"] and by_name["RTX 4090 24GB"]["fits"] is False
+    assert all(each["basis"].startswith("predicted") for each in found["fits"])
+    assert "not measured on any GPU" in found["fits_note"] and found["fits_note"] in found["open"]
+    for_cpu = configuration(shown("cpu"), {**for_gpu, "assumptions": {"target": "cpu"}})
+    assert for_cpu["fits"] == [] and "pilot-tui predict PLAN" in for_cpu["fits_note"]
+
+
+def test_the_plan_names_the_gpus_and_their_prices() -> None:
+    plan = dataclasses.replace(PLAN, rental=Rental(gpus=("H100 80GB", "NoSuch 1GB"), prices={"H100 80GB": 2.4}))
+    found = configuration(shown(plan=plan))
+    assert [(each["name"], each["price_an_hour"]) for each in found["fits"]] == [("H100 80GB", 2.4)]
+    assert "not in the catalogue: NoSuch 1GB" in found["fits_note"]
