@@ -243,7 +243,8 @@ def find_run(root: Path, wanted: str) -> RunFolder:
         return matches[0]
     if not matches:
         raise RunFolderError(f"No run {wanted!r} in {root}.", "pilot-tui runs lists them.", value=wanted, exit_code=2)
-    names = ", ".join(run.id for run in matches[:5])
+    more = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
+    names = ", ".join(run.id for run in matches[:5]) + more
     raise RunFolderError(
         f"{wanted!r} means {len(matches)} runs: {names}.", "Type more of the id.", value=wanted, exit_code=2
     )

@@ -56,7 +56,7 @@ async def test_first_start_says_what_r_does(tmp_path: Path) -> None:
         assert "Nothing has run here yet" in text and "pilot-tui init --data" in text
         assert "r run" in text.splitlines()[-1]
         await pilot.press("s")
-        await until(pilot, lambda: "s: no run is live" in screen(app), "why s cannot work")
+        await until(pilot, lambda: "s: the run shown is not live" in screen(app), "why s cannot work")
 
 
 async def test_rooms_open_by_digit_and_letter(tmp_path: Path) -> None:
@@ -241,7 +241,9 @@ async def test_palette_help_zoom_and_theme(tmp_path: Path) -> None:
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, Reading) and "Fifteen phases" in screen(app), "help")
         await pilot.press("escape", "colon")
-        await until(pilot, lambda: isinstance(app.screen, Picking) and "no run is live" in screen(app), "palette")
+        await until(
+            pilot, lambda: isinstance(app.screen, Picking) and "the run shown is not live" in screen(app), "palette"
+        )
         await pilot.press(*"theme light", "enter")
         await until(pilot, lambda: app.look == Look("light"), "the theme")
         await until(pilot, lambda: "theme light, kept" in screen(app), "says so")

@@ -139,7 +139,7 @@ def test_foreign_text_stays_text(tmp_path: Path) -> None:
 def test_keys_that_cannot_work_say_why(tmp_path: Path) -> None:
     ready = Snapshot(plan=default_demo())
     assert actions.why_not("run", ready, None, False, True) is None
-    assert actions.why_not("stop", ready, None, False, True) == "no run is live"
+    assert actions.why_not("stop", ready, None, False, True) == "the run shown is not live; room 5 lists those that are"
     running = shown(recorded.running(tmp_path), live=True)
     assert actions.why_not("resume_test", running, None, False, True) == "no checkpoint yet, it comes in phase 12"
     assert "a run is live" in str(actions.why_not("run", running, None, False, True))

@@ -137,7 +137,9 @@ def find(name: str) -> Gpu:
     names = {_plain(gpu.name): gpu.name for gpu in catalogue()}
     close = difflib.get_close_matches(" ".join(words), names, 1, 0.5)
     advice = f"Nearest: {names[close[0]]}." if close else f"Known: {', '.join(names.values())}."
-    raise _unknown(name, f"There is no GPU {name!r} in the list.", f"{advice} Another one: --usable 22GiB.")
+    raise _unknown(
+        name, f"There is no GPU {name!r} in the list.", f"{advice} By its memory alone: pilot-tui fit --usable 22GiB."
+    )
 
 
 def _has(gpu: Gpu, words: Sequence[str]) -> bool:

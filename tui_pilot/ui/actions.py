@@ -87,7 +87,7 @@ def _why_no_run(snapshot: Snapshot) -> str | None:
 
 
 def _why_no_stop(snapshot: Snapshot) -> str | None:
-    return None if snapshot.live else "no run is live"
+    return None if snapshot.live else "the run shown is not live; room 5 lists those that are"
 
 
 def _why_no_resume(snapshot: Snapshot) -> str | None:

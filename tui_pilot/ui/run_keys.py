@@ -114,7 +114,11 @@ class RunKeys(App[None]):
             self._start(False)
 
     def action_run_past_fails(self) -> None:
-        if self.may("run_past_fails"):
+        if not self.may("run_past_fails"):
+            return
+        if self.snapshot.folder is not None and self.snapshot.state.state == "finished":
+            self.prompt.ask(actions.again_question(self.snapshot), partial(self._start, True))
+        else:
             self._start(True)
 
     def _start(self, keep_going: bool, plan: LoadedPlan | None = None, variant: str | None = None) -> None:
@@ -162,7 +166,8 @@ class RunKeys(App[None]):
                 return
             self.do(partial(operate.mark, folder, phase, verdict, text.strip()))
 
-        self.prompt.type(what, row.note or "", save)
+        # The reason of another mark is no reason of this one.
+        self.prompt.type(what, "", save)
 
     def action_note(self) -> None:
         """A note on the selected phase once it was reached, else on the run."""

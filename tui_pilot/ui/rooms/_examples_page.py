@@ -141,6 +141,8 @@ def empty(snapshot: Snapshot, width: int) -> list[Line]:
         done, total = progress.get("done"), progress.get("total")
         so_far = f": {done:,} of {plural(total, 'row')}" if isinstance(done, int) and isinstance(total, int) else ""
         said = [f"Every row is being looked at{so_far}."]
+    elif row.verdict is None and snapshot.live:
+        said = ["Not looked at yet: examples is the second phase of the run that goes on."]
     elif row.verdict in (None, "not_run"):
         name = plan.file.name if plan is not None and plan.file is not None else "pilot.yaml"
         said = [f"Not looked at yet. pilot-tui check {name} looks at every row, no GPU needed."]
