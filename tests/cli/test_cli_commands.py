@@ -357,3 +357,9 @@ def test_killed_supervisor_is_exit_3(here: Path) -> None:
 def one_run(here: Path) -> RunFolder:
     found: list[RunFolder] = until(lambda: all_runs(here / "runs"), "a run")
     return found[0]
+
+
+def test_calc_says_the_effective_batch_without_a_number_of_rows(capsys: Capture) -> None:
+    assert run_command(["calc", "--micro", "3", "--accumulation", "7", "--replicas", "2"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("One update averages 42 rows") and "--examples" in said

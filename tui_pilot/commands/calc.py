@@ -88,14 +88,18 @@ def calc(
     held, amount = next(iter(given.items()), (known.held, known.amount) if known else ("epochs", 1.0))
     micro = micro if micro is not None else known.micro if known else None
     examples = examples if examples is not None else known.examples if known and known.examples else None
+    replicas = next((each for each in (shared, replicas) if each is not None), known.replicas if known else 1)
+    accumulation = accumulation if accumulation is not None else known.accumulation if known else 1
+    if examples is None and micro is not None and not (as_json or against or given):
+        return _batch_alone(micro, accumulation, replicas)
     for name, value in (("micro", micro), ("examples", examples)):
         if value is None:
             raise PlanError(f"--{name} is needed.", "Give it, or a run that has it: --run RUN.", key=f"--{name}")
     question = batch.BatchQuestion(
         micro=micro or 0,
-        accumulation=accumulation if accumulation is not None else known.accumulation if known else 1,
+        accumulation=accumulation,
         examples=examples or 0,
-        replicas=next((each for each in (shared, replicas) if each is not None), known.replicas if known else 1),
+        replicas=replicas,
         drop_last=drop_last if drop_last is not None else bool(known and known.drop_last),
         tail="drop" if (tail or (known.tail if known else "step")) == "drop" else "step",
         held=next(name for name in batch.QUANTITIES if name == held), amount=amount,
@@ -122,6 +126,15 @@ def calc(
     for name, view in zip("AB", views, strict=True):
         if view is not None:
             write_lines(["", *(f"{name}: {line}" if beside else line for line in batch_tokens.explain(view))])
+    return EXIT_OK
+
+
+def _batch_alone(micro: int, accumulation: int, replicas: int) -> int:
+    """The effective batch, which needs no number of rows."""
+    from tui_pilot.plan import batch
+
+    found = batch.answer(batch.BatchQuestion(micro=micro, accumulation=accumulation, examples=1, replicas=replicas))
+    write_lines([batch.explain(found)[0], "--examples N, the training rows, says how many updates that makes."])
     return EXIT_OK
 
 
