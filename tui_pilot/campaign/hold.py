@@ -205,7 +205,7 @@ def described(probes: Mapping[tuple[str, int], Mapping[str, Any]], first: Mappin
     looked = train["looked_at"] + validation["looked_at"]
     return {
         "architecture": f"{len(shape['tensors'])} tensors, {shape['elements']:,} elements, {shape['trained']:,} train",
-        "initial weights": f"equal for each seed, {len(one['weights'])} tensors compared",
+        "initial weights": f"equal in all settings, seed by seed, {len(one['weights'])} tensors compared",
         "data": f"{train['rows']:,} train and {validation['rows']:,} validation rows, {looked:,} compared as encoded",
         "data order": f"row ids of all {updates['planned']:,} updates",
         "effective batch": f"{one['effective_batch']} rows an update",

@@ -77,6 +77,7 @@ def _comparison(found: Json) -> dict[str, Any]:
         "best": None if top is None else top.get("id"),
         "baseline_won": top is not None and str(top.get("id")) == base,
         "outcome": outcome.sentences(found, base, metric, higher),
+        "edge": outcome.at_the_edge(found, higher),
         "ended_badly": outcome.ended_badly(found),
         "held": found.get("held") or {},
         "not_matched": list(found.get("not_matched") or ()),
@@ -164,7 +165,8 @@ def _how_sure(runs: Sequence[Json], comparisons: Sequence[Json]) -> list[str]:
         places.setdefault(f"{state} on {', '.join(named)}", []).append(str(run["short"]))
     for place, names in places.items():
         of = "all runs" if len(names) == len(runs) else ", ".join(names)
-        said.append(f"Software stack of {of}: {place}. On any other GPU it is not checked.")
+        elsewhere = "On a GPU" if place.endswith("no GPU") else "On any other GPU"
+        said.append(f"Software stack of {of}: {place}. {elsewhere} it is not checked.")
     if not comparisons:
         said.append("No comparison ran: each run was looked at by itself, once.")
     return said
@@ -183,6 +185,13 @@ def _open(runs: Sequence[Json], comparisons: Sequence[Json], acts: Sequence[Json
     ]
     for each in comparisons:
         said += [f"next: {_next(one)}" for one in each["next"]]
+        said += [each["edge"]] if each["edge"] else []
+    codes = {str(run["settings"].get("pilot-tui code")) for run in runs if run["trial"] is not None}
+    if len(codes) > 1:
+        said.append(
+            f"the trials ran {len(codes)} different copies of pilot-tui's code (see Not the same): what lies between "
+            "settings may come from that too"
+        )
     said += [f"{run['short']} has not ended" for run in runs if run["state"] in ("running", "new")]
     if not any(act["what"] == "decision" for act in acts):
         said.append("nobody has decided: pilot-tui decide RUN retain, reject or defer, with the reason")

@@ -64,13 +64,38 @@ def sentences(comparison: Json, baseline: str, metric: str, higher: bool) -> lis
     else:
         before = mean(summary[baseline]) if baseline in summary else None
         beside = f" ({number(before)} of the baseline {baseline})" if before is not None else ""
-        said.append(f"The {word} final {metric} has {name} ({change(top)}): {number(mean(top))}{beside}.")
+        said.append(f"{name} ({change(top)}) has the {word} final {metric}: {number(mean(top))}{beside}.")
     if apart:
-        said.append(f"It is told apart from {', '.join(apart)}.")
+        said.append(f"{name} is told apart from {', '.join(apart)}.")
     if near:
         held = "keep the baseline" if name != baseline and baseline in near else "the order may be chance"
-        said.append(f"It is not told apart from {', '.join(near)}: {held}.")
+        said.append(f"{name} is not told apart from {', '.join(near)}: {held}.")
     return said
+
+
+def at_the_edge(comparison: Json, higher: bool) -> str | None:
+    """Where one number was varied and the best setting has the largest or smallest of those with a result: what lies
+    beyond it was not tried, or did not come to its end."""
+    top = best(comparison, higher)
+    entries = list(comparison.get("summary") or ())
+    keys = {key for entry in entries for key in entry.get("set") or {}}
+    if top is None or len(keys) != 1:
+        return None
+    (key,) = keys
+    of = {str(entry.get("id")): value((entry.get("set") or {}).get(key)) for entry in entries}
+    ended = [of[str(entry.get("id"))] for entry in entries if mean(entry) is not None]
+    known = [each for each in ended if each is not None]
+    mine = of[str(top.get("id"))]
+    if mine is None or len(known) < 2 or mine not in (min(known), max(known)):
+        return None
+    largest = mine == max(known)
+    beyond = sorted(each for each in of.values() if each is not None and (each > mine if largest else each < mine))
+    shown = {each: rate(each) if _is_rate(key, each) else f"{each:g}" for each in (mine, *beyond)}
+    side = "largest" if largest else "smallest"
+    text = f"the best {key}, {shown[mine]}, is the {side} of those that came to their end"
+    if beyond:
+        return f"{text}: nothing between it and {shown[beyond[0] if largest else beyond[-1]]} was tried"
+    return f"{text}: a {'larger' if largest else 'smaller'} one was not tried"
 
 
 def ended_badly(comparison: Json) -> list[str]:

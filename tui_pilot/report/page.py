@@ -149,7 +149,7 @@ def _changes(changed: Json) -> str:
         old, new = (str(each)[:12] if isinstance(each, str) and len(each) == 64 else str(each) for each in pair)
         return f"{old}, now {new}"
 
-    return "; ".join(f"{key} {was(pair)}" for key, pair in changed.items()) or "nothing: a replicate"
+    return "; ".join(f"{key} {was(pair)}" for key, pair in changed.items()) or "nothing in the plan, data or code"
 
 
 def _decided(document: Json) -> list[str]:

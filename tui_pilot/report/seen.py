@@ -38,12 +38,12 @@ def _compared(each: Json) -> list[str]:
     rows = []
     for entry in each["summary"]:
         final = entry.get("final") or {}
-        apart = ", ".join(_names(entry.get("told_apart_from"))) or "none"
+        apart = ", ".join(_names(entry.get("told_apart_from"))) or ("none" if entry.get("values") else "–")
         by_seed = ", ".join(f"{seed}: {outcome.number(one)}" for seed, one in (entry.get("values") or {}).items())
         mean = outcome.number(final.get("mean"))
         if final.get("spread") is not None:
             mean += f" ± {outcome.spread(final['spread'])}"
-        rows.append((entry.get("id"), outcome.change(entry), by_seed or "none ended", mean, apart))
+        rows.append((entry.get("id"), outcome.change(entry), by_seed or "none finished", mean, apart))
     head = ("setting", "what it sets", f"{each['metric']} by seed", "mean ± spread", "told apart from")
     lines = [*paragraph(said), "", *table(head, rows, (10, 18, 14, 12, 12))]
     cost = each["cost"] if isinstance(each["cost"], Mapping) else {}
@@ -76,7 +76,7 @@ def _of_run(run: Json) -> str:
         )
     points = _thinned(run["validation"])
     if points:
-        parts.append("validation " + ", ".join(f"{_metrics(point[1])} at {point[0]}" for point in points))
+        parts.append("validation " + _points(points))
     if run["seconds"].get("update") is not None and run["trial"] is None:
         parts.append(f"{duration(run['seconds']['update'])} an update, median of those timed")
     if run["memory"]["bytes"] is not None and run["trial"] is None:
@@ -93,6 +93,15 @@ def _thinned(points: Sequence[Any]) -> list[Any]:
         return list(points)
     step = (len(points) - 1) / (SHOWN_POINTS - 1)
     return [points[round(place * step)] for place in range(SHOWN_POINTS)]
+
+
+def _points(points: Sequence[Any]) -> str:
+    """``loss 3.72 at 50, 3.18 at 100``: one metric is named once."""
+    names = {tuple(point[1]) if isinstance(point[1], Mapping) else () for point in points}
+    if len(names) == 1 and len(only := next(iter(names))) == 1:
+        (name,) = only
+        return f"{name} " + ", ".join(f"{outcome.number(point[1][name])} at {point[0]}" for point in points)
+    return ", ".join(f"{_metrics(point[1])} at {point[0]}" for point in points)
 
 
 def _metrics(found: Any) -> str:
