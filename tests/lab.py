@@ -10,7 +10,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,20 @@ def warm_process(*modules: str) -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
+
+
+LONG = 120.0
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait for something to become true; the time limit only ends a test that would hang."""
+    deadline = time.monotonic() + LONG
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"never came: {what}")
 
 
 def codes(row: Row, severity: str | None = None) -> list[str]:

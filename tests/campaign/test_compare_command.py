@@ -7,28 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from lab import ONE_THREAD, pilot_tui
+from lab import ONE_THREAD, pilot_tui, until
 from small_trials import COMPARE, PLAN, TASK
 
 from tui_pilot.run_folder import all_runs, is_live, read_lock
-
-LONG = 120.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + LONG
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"never came: {what}")
 
 
 def test_killed_in_the_middle_and_started_again(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from lab import LONG, until
 
 from tui_pilot.devices.pythons import Choice
 from tui_pilot.events.schema import PHASES_OF
@@ -20,7 +22,6 @@ from tui_pilot.store.state import Row, RunState
 from tui_pilot.store.view import load_state
 
 TINY = (Path(__file__).parent / "tiny.py").read_text("utf-8")
-LONG = 120.0
 PLAN = """\
 name: tiny
 task: {task}
@@ -57,17 +58,6 @@ def prepare(folder: Path, text: str, files: Mapping[str, str] | None = None, **r
     path.write_text(text, "utf-8")
     runs = rest.pop("runs", folder / "runs")
     return starting.prepare(load(path), runs, argv=["pilot-tui", "run"], **rest)
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for something to become true; the time limit only ends a test that would hang."""
-    deadline = time.monotonic() + LONG
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {what}")
 
 
 def held(folder: Path, stage: str, rank: int = 0) -> int:

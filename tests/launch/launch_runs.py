@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from lab import LONG, until
 
 from tui_pilot.devices.pythons import Choice
 from tui_pilot.launch import start as starting
@@ -19,7 +20,6 @@ from tui_pilot.store.state import RunState
 from tui_pilot.store.view import load_state
 
 FAKE_STAGE = Path(__file__).parent / "fake_stage"
-LONG = 60.0
 
 
 def fake_choice(planned: str = "auto", explicit: str | None = None) -> Choice:
@@ -49,17 +49,6 @@ def ended(folder: RunFolder) -> RunState:
     state = wait(folder, until=lambda _: time.monotonic() > deadline)
     assert time.monotonic() <= deadline, f"{folder.id} did not end; {state.state}"
     return state
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for something to become true; the time limit only ends a test that would hang."""
-    deadline = time.monotonic() + LONG
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {what}")
 
 
 def running(folder: RunFolder, phase: str) -> RunState:

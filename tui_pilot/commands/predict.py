@@ -97,9 +97,16 @@ def _table(found: Mapping[str, Any]) -> list[str]:
 
 
 def _assumed(assumptions: Mapping[str, Any]) -> list[str]:
+    from tui_pilot.text import size
+
     keys = ("target", "attention", "optimizer", "precision", "micro", "length", "rows")
     said = "; ".join(f"{key} {assumptions[key]}" for key in keys if assumptions.get(key) is not None)
     lines = [f"assumed: {said}"]
+    if assumptions.get("mapped_bytes"):
+        mapped = size(assumptions["mapped_bytes"])
+        lines.append(
+            f"not counted: {mapped} of weights that stay where their file is mapped, as torch's counter has it"
+        )
     if assumptions.get("unverified"):
         lines.append(f"unverified on a GPU: {', '.join(assumptions['unverified'])}")
     if assumptions.get("not_included"):

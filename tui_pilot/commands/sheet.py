@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from tui_pilot.commands.options import json_option, runs_option
-from tui_pilot.commands.output import say
+from tui_pilot.commands.output import new_file
 from tui_pilot.errors import EXIT_OK, EXIT_PLAN_WRONG, PilotError
-from tui_pilot.run_folder import RunFolder, find_run, write_whole
+from tui_pilot.run_folder import RunFolder, find_run
 
 
 @click.command()
@@ -25,7 +25,6 @@ def sheet(
     names: tuple[str, ...], form: str | None, output: Path | None, order: str | None, as_json: bool, runs: Path
 ) -> int:
     """The selection sheet: memory, batch, precision, software, what may be retained and what is open."""
-    from tui_pilot.launch.start import not_writable
     from tui_pilot.sheet import build, write
 
     folders = [find_run(runs, name) for name in names]
@@ -35,16 +34,7 @@ def sheet(
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
         return EXIT_OK
-    if output.exists():
-        raise PilotError(
-            f"{output} is there already; a sheet never replaces a file.", "Name a new file.", code="file_exists",
-            title="Nothing was written", exit_code=EXIT_PLAN_WRONG, file=str(output),
-        )  # fmt: skip
-    try:
-        write_whole(output, text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise not_writable(output, error) from error
-    say(f"written: {output}")
+    new_file(output, text)
     return EXIT_OK
 
 

@@ -52,9 +52,11 @@ class Pass:
     kernels: Counter[str] = field(default_factory=Counter)
     missed: dict[str, Exception] = field(default_factory=dict)
     optimizer: str = ""
+    mapped_bytes: int = 0
+    """On a CPU: weights that are read where their files are mapped; no part of any figure."""
     model: Any = None
     on_host: set[int] = field(default_factory=set)
-    """Blocks that lie on the host when the target is a GPU."""
+    """Blocks that are not in the measured memory: on the host when the target is a GPU, mapped files on a CPU."""
 
     def rows(self, unit: int) -> list[peaks.PartPeak]:
         """Peaks of every part, blocks rounded to ``unit``."""
@@ -79,7 +81,8 @@ def run(task: Task, rows: Rows, target: Target, fake: bool = True, watch: Callab
         if fake:
             from tui_pilot.predict.quick import QuickFakeMode
 
-            stack.enter_context(patches.fakeable(target.gpu, lambda: _paused(step.tracker)))
+            mapped = None if target.gpu else step.mapped.append
+            stack.enter_context(patches.fakeable(target.gpu, lambda: _paused(step.tracker), mapped))
             step.mode = stack.enter_context(QuickFakeMode())
         stack.enter_context(step.tracker)
         for phase in ("load", "forward", "backward", "first_step", "steady_step", "evaluate", "export"):
@@ -117,6 +120,8 @@ class _Step:
         self.total = 1
         self.loss: Any = None
         self.checked: Micro | None = None
+        self.mapped: list[torch.Tensor] = []
+        """On a CPU: weights that stay where their file is mapped, and that torch's allocator never sees."""
 
     # -- phases ----------------------------------------------------------------------------------------------------
     def load(self) -> None:
@@ -273,6 +278,9 @@ class _Step:
         for tensor in held:
             self.tracker.note(tensor)
         self._note("parameters", held)
+        self.done.on_host |= self.tracker.blocks_of(self.mapped)
+        self.done.mapped_bytes = sum(each.nbytes for each in {id(each): each for each in self.mapped}.values())
+        self.mapped.clear()
 
     def _note(self, category: str, tensors: Any) -> None:
         for block in self.tracker.blocks_of(tensors):

@@ -10,15 +10,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 Quietly = Callable[[], contextlib.AbstractContextManager[Any]]
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+Mapped = Callable[[torch.Tensor], None]
 CONSTANT_ELEMENTS = 1 << 20
 """Values of the batch, and what is computed from them alone, are kept up to this size."""
 
@@ -35,10 +39,11 @@ def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def fakeable(foreach: bool, quietly: Quietly = contextlib.nullcontext) -> Iterator[None]:
+def fakeable(foreach: bool, quietly: Quietly = contextlib.nullcontext, mapped: Mapped | None = None) -> Iterator[None]:
     """Everything a step under a fake mode needs. ``foreach``: what an optimizer left to itself takes on the target.
 
     ``quietly``: a context in which nothing is followed; reading weights makes no tensor beside those of the files.
+    ``mapped`` is told every tensor that ``from_pretrained`` would leave where its file is mapped.
     """
     from torch._subclasses import fake_tensor
 
@@ -49,7 +54,7 @@ def fakeable(foreach: bool, quietly: Quietly = contextlib.nullcontext) -> Iterat
         for module in [each for name, each in sys.modules.items() if name.startswith("torch.optim.")]:
             if hasattr(module, "_default_to_fused_or_foreach"):
                 stack.enter_context(attribute(module, "_default_to_fused_or_foreach", _default(foreach)))
-        _hugging_face(stack, quietly)
+        _hugging_face(stack, quietly, mapped)
         yield
 
 
@@ -122,7 +127,7 @@ def _met_twice(model: nn.Module) -> set[int]:
     return {each for each in every if every.count(each) > 1} if len(every) > len(set(every)) else set()
 
 
-def _hugging_face(stack: contextlib.ExitStack, quietly: Quietly) -> None:
+def _hugging_face(stack: contextlib.ExitStack, quietly: Quietly, mapped: Mapped | None) -> None:
     """Models from their configs, and masks as their values say; nothing where the library is not loaded."""
     from tui_pilot.tasks import hf
 
@@ -141,7 +146,11 @@ def _hugging_face(stack: contextlib.ExitStack, quietly: Quietly) -> None:
 
     def made(cls: Any, *args: Any, **keywords: Any) -> Any:
         with quietly():
-            return _from_config(cls, *args, **keywords)
+            found = _from_config(cls, *args, **keywords)
+        if mapped is not None and args:
+            for tensor in _as_in_files(found[0] if isinstance(found, tuple) else found, args[0]):
+                mapped(tensor)
+        return found
 
     kind.from_pretrained = classmethod(made)  # followed from here on, as what the model holds
     stack.callback(setattr, kind, "from_pretrained", original)
@@ -170,6 +179,21 @@ def _from_config(cls: type[Any], folder: Any, *args: Any, config: Any = None, **
     model.eval()
     nothing: dict[str, Any] = dict.fromkeys(("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"), ())
     return (model, nothing) if keywords.get("output_loading_info") else model
+
+
+def _as_in_files(model: nn.Module, folder: Any) -> Iterator[torch.Tensor]:
+    """Tensors that the safetensors files hold under the same name in the same dtype: they are read without a copy."""
+    held: dict[str, str] = {}
+    for path in sorted(Path(str(folder)).glob("*.safetensors")):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            with path.open("rb") as file:
+                head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            held |= {name: entry["dtype"] for name, entry in head.items() if name != "__metadata__"}
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        dtype = held.get(name) or held.get(name.removeprefix(prefix)) or held.get(prefix + name)
+        if dtype is not None and _DTYPES.get(dtype) == tensor.dtype:
+            yield tensor
 
 
 def _unless_constant(original: Callable[..., bool]) -> Callable[..., bool]:

@@ -148,6 +148,7 @@ def _assumptions(plan: Plan, target: Target, done: Pass | None = None, rows: Row
         if target.gpu:
             found["attention"] = ", ".join(sorted(done.kernels)) or "none through scaled_dot_product_attention"
         found["optimizer"] = done.optimizer
+        found["mapped_bytes"] = done.mapped_bytes or None
         found["parameter_bytes"] = None if done.model is None else passes.parameter_bytes(done.model)
     if rows is not None:
         found |= {"length": rows.length, "rows": rows.basis}
