@@ -304,8 +304,9 @@ def test_sheet_to_stdout_and_never_over_a_file(here: Path, capsys: Capture) -> N
 
 def headless(here: Path, *arguments: str) -> subprocess.Popen[str]:
     """The command in a process of its own, over the stand-in."""
+    places = [str(FAKE_STAGE.parents[0]), str(FAKE_STAGE.parents[1])]
     code = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1))\n"
+        "import os, sys; sys.path[:0] = sys.argv.pop(1).split(os.pathsep)\n"
         "from launch_runs import FAKE_STAGE, fake_choice\n"
         "from tui_pilot.launch import start\n"
         "real = start.copy_pilot_side\n"
@@ -314,7 +315,7 @@ def headless(here: Path, *arguments: str) -> subprocess.Popen[str]:
         "from tui_pilot.cli import main\nmain()\n"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", code, str(FAKE_STAGE.parent), "run", "--headless", "--json", *arguments],
+        [sys.executable, "-c", code, os.pathsep.join(places), "run", "--headless", "--json", *arguments],
         cwd=here, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
