@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui_pilot.campaign import packing, schedule
-from tui_pilot.campaign.jobs import Seconds, of_run, parts_of, seconds_of, with_set
+from tui_pilot.campaign.jobs import Seconds, of_run, parts_of, seconds_of
 from tui_pilot.cli import run_command
 from tui_pilot.plan.batch import answer, question_of
 from tui_pilot.plan.model import (
@@ -28,6 +28,7 @@ from tui_pilot.plan.model import (
     Variant,
     as_json,
 )
+from tui_pilot.plan.variants import with_set
 
 RECORDED = Path(__file__).resolve().parents[1] / "recorded"
 WANTS = st.lists(st.builds(packing.Want, st.integers(1, 3), st.integers(0, 40)), max_size=7)

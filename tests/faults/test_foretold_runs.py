@@ -13,7 +13,9 @@ from fault_runs import finish, plan, prepare, row
 from lab import pilot_tui, reason_of
 
 from tui_pilot.devices.readings import Gpu
-from tui_pilot.launch.foretelling import SWITCH, Foretelling, with_changes
+from tui_pilot.launch.foretelling import SWITCH, Foretelling
+from tui_pilot.plan.model import from_json
+from tui_pilot.plan.variants import with_set
 from tui_pilot.store.view import snapshot
 
 MEASURED = ("load", "forward", "backward", "first_step", "steady_step", "evaluate")
@@ -104,7 +106,8 @@ def test_on_a_gpu_a_way_out_fits_or_does_not(work: Path, monkeypatch: pytest.Mon
 
 
 def test_changes_are_put_at_their_keys_and_the_plan_stays() -> None:
-    own = {"batch": {"micro": 4, "accumulation": 2}, "model": {"adapter": None}}
-    changed = with_changes(own, {"batch.micro": 2, "batch.accumulation": 4, "model.adapter": {"kind": "lora"}})
-    assert changed == {"batch": {"micro": 2, "accumulation": 4}, "model": {"adapter": {"kind": "lora"}}}
-    assert own["batch"]["micro"] == 4
+    own = from_json({"batch": {"micro": 4, "accumulation": 2}, "model": {"adapter": None}})
+    changed = with_set(own, {"batch.micro": 2, "batch.accumulation": 4, "model.adapter": {"kind": "lora"}})
+    assert (changed.batch.micro, changed.batch.accumulation) == (2, 4)
+    assert changed.model.adapter is not None and changed.model.adapter.kind == "lora"
+    assert own.batch.micro == 4 and own.model.adapter is None

@@ -96,7 +96,7 @@ def test_model_files_are_hashed_and_remembered(runs: Path, tmp_path: Path, monke
     def refuse(path: Path) -> str:
         raise AssertionError(f"{path} was read again")
 
-    monkeypatch.setattr(revisions, "_sha256", refuse)
+    monkeypatch.setattr(revisions, "sha256_of", refuse)
     assert go(loaded, runs)["revisions"]["model"] == first["revisions"]["model"]  # type: ignore[index]
 
 

@@ -11,7 +11,6 @@ import os
 import shutil
 import stat
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +18,11 @@ from typing import Any
 
 from tui_pilot.archive import names, pickles
 from tui_pilot.archive.pack import CHUNK, SCHEMA, SEAL, SEAL_BYTES
+from tui_pilot.archive.pickles import DAMAGED
 from tui_pilot.errors import EXIT_PLAN_WRONG, PilotError
 from tui_pilot.text import size
 
 MOST_MANIFEST = 64 << 20
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
-"""What the zip reader raises on bytes that are no zip, each for its own reason."""
 
 
 @dataclass

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tui_pilot.archive.names import COMPARISON, RUN, TASK
+from tui_pilot.archive.names import RUN, TASK
 from tui_pilot.archive.task_files import with_modules
+from tui_pilot.campaign.comparison import FILE as COMPARISON
 from tui_pilot.errors import EXIT_PLAN_WRONG, PilotError, RunFolderError
 from tui_pilot.run_folder import RunFolder, is_live, short_id
 from tui_pilot.store.files import has_artifact

@@ -19,7 +19,7 @@ from tui_pilot.archive.contents import Item, refuse
 from tui_pilot.errors import RunFolderError
 from tui_pilot.report.metrics import csv_of
 from tui_pilot.run_folder import RunFolder
-from tui_pilot.sheet.build import configuration
+from tui_pilot.sheet.build import configuration, where_checked
 from tui_pilot.store.files import has_artifact
 from tui_pilot.store.view import snapshot
 from tui_pilot.version import VERSION
@@ -115,11 +115,7 @@ def description(folder: RunFolder, show: Mapping[str, Any]) -> dict[str, Any]:
         else None,
         "not_packed": contents.not_packed(folder),
         "software": sheet["software"],
-        "software_checked": {
-            "value": sheet["software_checked"]["value"],
-            "on": {"host": run.get("host"), **sheet["software_checked"]["on"]},
-            "elsewhere": False,
-        },
+        "software_checked": where_checked(sheet, run.get("host")),
     }
 
 

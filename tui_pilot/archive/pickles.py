@@ -13,9 +13,12 @@ import re
 import struct
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO
 
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+"""What the zip reader raises on bytes that are no zip, each for its own reason."""
 MOST_OPCODES = 20_000_000
 MOST_HEADER = 100 << 20
 DEEPEST = 3
@@ -83,7 +86,7 @@ def _zip(stream: IO[bytes], depth: int) -> str | None:
                         why = _why(io.BytesIO(member.read()), each, depth + 1)
                 if why is not None:
                     return f"{why} ({each})" if each not in tables else why
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+    except DAMAGED as error:
         return f"it is a zip file that cannot be looked into: {error}"
     return None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from tui_pilot.archive.names import COMPARISON, CONCLUSION, METRICS
+from tui_pilot.archive.names import CONCLUSION, METRICS
+from tui_pilot.campaign.comparison import FILE as COMPARISON
 from tui_pilot.text import harmless
 
 Json = Mapping[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -17,8 +16,10 @@ from tui_pilot.archive.contents import BASE
 from tui_pilot.archive.names import RUN, TASK
 from tui_pilot.devices.pythons import choose
 from tui_pilot.errors import EXIT_PLAN_WRONG, PilotError, RunFolderError
+from tui_pilot.launch.revisions import sha256_of
 from tui_pilot.launch.stage_process import StageProcess
 from tui_pilot.run_folder import RunFolder, write_json
+from tui_pilot.store.state import RunState
 from tui_pilot.store.view import load_state
 
 LOOK_SECONDS = 0.05
@@ -100,7 +101,7 @@ def replay(
         found.text = f"{choice.problem}. {choice.advice}"
         return found
     found.python = choice.python
-    found.recorded_on = _recorded(folder)
+    found.recorded_on = _where(load_state(folder)[0])
     recorded = folder.path / "events"
     recorded.rename(folder.path / "events-recorded")
     for name in ("events", "logs", "crash", "control", "examples"):
@@ -116,7 +117,7 @@ def _same_files(folder: Path, files: Mapping[str, str], option: str) -> None:
         place = folder / name
         if not place.is_file():
             raise _differs(place, f"There is no {name} in it", option)
-        if digest is not None and _sha256(place) != digest:
+        if digest is not None and sha256_of(place) != digest:
             raise _differs(place, f"{name} is not the file that the run used: its SHA-256 differs", option)
 
 
@@ -170,7 +171,7 @@ def _point_at(artifact: Path, model: Path) -> None:
     write_json(record, {**json.loads(record.read_text("utf-8")), "path": str(model)})
     listing = artifact / "manifest.json"
     document = json.loads(listing.read_text("utf-8"))
-    document["files"][BASE] = {"bytes": record.stat().st_size, "sha256": _sha256(record)}
+    document["files"][BASE] = {"bytes": record.stat().st_size, "sha256": sha256_of(record)}
     write_json(listing, document)
 
 
@@ -203,8 +204,7 @@ def _judge(found: Replay, folder: RunFolder, code: int, data_here: bool) -> None
     found.rows = list(range(int(count)))
     found.loss_recorded, found.loss_replayed = inputs.get("control_loss_before"), inputs.get("control_loss_after")
     found.answers = [str(each) for each in inputs.get("control_answers") or ()]
-    rank = dict(state.ranks.get(0) or {})
-    found.here = {key: rank.get(key) for key in ("device", "device_name", "torch")}
+    found.here = _where(state)
     worst = next((reason for reason in reasons if reason.get("severity") == "fail"), None)
     if row.verdict in (None, "running"):
         last = _last_line(folder)
@@ -232,9 +232,8 @@ def _judge(found: Replay, folder: RunFolder, code: int, data_here: bool) -> None
     found.notes += [str(reason.get("text")) for reason in reasons if reason is not worst]
 
 
-def _recorded(folder: RunFolder) -> dict[str, Any]:
-    """Where the run's own stages ran: device, its name, torch."""
-    state, _ = load_state(folder)
+def _where(state: RunState) -> dict[str, Any]:
+    """Where the first rank ran: device, its name, torch."""
     rank = dict(state.ranks.get(0) or {})
     return {key: rank.get(key) for key in ("device", "device_name", "torch")}
 
@@ -249,11 +248,3 @@ def _last_line(folder: RunFolder) -> str:
     except OSError:
         return ""
     return lines[-1] if lines else ""
-
-
-def _sha256(path: Path) -> str:
-    total = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            total.update(chunk)
-    return total.hexdigest()

@@ -47,15 +47,11 @@ def measured(runs: Path, plan: Plan) -> Measured | None:
             other = model.from_json(folder.read_json(folder.plan_file)["plan"])
         except (RunFolderError, KeyError, TypeError, AttributeError):
             continue
-        if not any(_under(key) for key in variants.differences(other, plan)):
+        if not any(variants.under(key, SAME_WORK) for key in variants.differences(other, plan)):
             found = of_run(folder)
             if found is not None:
                 return found
     return None
-
-
-def _under(key: str) -> bool:
-    return any(key == head or key.startswith(head + ".") for head in SAME_WORK)
 
 
 def of_run(folder: RunFolder) -> Measured | None:

@@ -72,7 +72,7 @@ def verify(
         reference = (first[seed], seed)
         changed = [key for key in variants.differences(plans[reference], plan) if key != "seed"]
         for aspect, text in differing(probes[reference], probes[(id, seed)]).items():
-            causes = tuple(key for key in changed if any(_under(key, head) for head in ASPECTS[aspect]))
+            causes = tuple(key for key in changed if variants.under(key, ASPECTS[aspect]))
             one = Difference(id, seed, aspect, text, causes)
             (found.not_matched if causes else found.refused).append(one)
         for name, pairs in variants.not_held(plans[reference], plan, base.compare.hold).items():
@@ -233,7 +233,3 @@ def afterwards(probe: Mapping[str, Any], ran: Mapping[str, Any]) -> list[str]:
             found.append(f"learning rate: {rate:g} at update {at}, {planned:g} was verified")
             break
     return found
-
-
-def _under(key: str, head: str) -> bool:
-    return key == head or key.startswith(head + ".")

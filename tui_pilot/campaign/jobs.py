@@ -13,8 +13,8 @@ from typing import Any
 
 from tui_pilot.errors import PlanError
 from tui_pilot.plan.batch import answer, question_of
-from tui_pilot.plan.model import Plan, as_json, from_json
-from tui_pilot.plan.variants import differences
+from tui_pilot.plan.model import Plan
+from tui_pilot.plan.variants import differences, with_set
 
 Json = Mapping[str, Any]
 
@@ -121,20 +121,6 @@ def parts_of(plan: Plan, updates: int, known: Seconds, scaled: float = 1.0) -> d
         "saves": (known.save_first or 0.0) + later * (known.save or 0.0) if often["saves"] else 0.0,
         "export": known.export or 0.0,
     }
-
-
-def with_set(plan: Plan, changes: Json) -> Plan:
-    """The plan with dotted keys changed. Plans that were loaded tried each of these, so they are valid."""
-    document = as_json(plan)
-    for key, value in changes.items():
-        *heads, last = key.split(".")
-        place = document
-        for head in heads:
-            if not isinstance(place.get(head), dict):
-                place[head] = {}
-            place = place[head]
-        place[last] = value
-    return from_json(document)
 
 
 def same_work(one: Plan, other: Plan) -> bool:

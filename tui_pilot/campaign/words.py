@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tui_pilot.campaign import plot
@@ -114,8 +114,3 @@ def _item(text: str, indent: str = "  ", width: int = WIDTH) -> list[str]:
 
 def _number(value: Any) -> str:
     return "–" if value is None else f"{value:.4f}" if isinstance(value, (int, float)) else str(value)
-
-
-def spans(texts: Sequence[str], width: int) -> list[str]:
-    """Sentences wrapped for a pane."""
-    return [line for text in texts for line in textwrap.wrap(text, max(10, width))]

@@ -176,8 +176,8 @@ def _follow(folder: Path, record: Mapping[str, Any], listed: Sequence[Trial], ru
     done = len(listed) - len(waiting) - len(taken)
     say(f"{len(listed)} trials: {done} done, {len(taken)} live, {len(waiting)} to run")
     follower = comparing.Follower(
-        runs, waiting, around, again=again, tell=say, changed=lambda: _quietly(folder, record, runs), argv=sys.argv,
-        ancestor=ancestor, code=folder / CODE,
+        runs, waiting, around, again=again, tell=say, changed=lambda: _document(folder, record, runs, now=True),
+        argv=sys.argv, ancestor=ancestor, code=folder / CODE,
     )  # fmt: skip
     for run, job in taken:
         follower.take_over(run, job)
@@ -193,10 +193,6 @@ def _follow(folder: Path, record: Mapping[str, Any], listed: Sequence[Trial], ru
             return follower.go(stop)
         except Left:
             return "interrupt"
-
-
-def _quietly(folder: Path, record: Mapping[str, Any], runs: Path) -> None:
-    _document(folder, record, runs, now=True)
 
 
 def _gpus(device: str) -> list[str]:

@@ -7,8 +7,6 @@ moment leaves nothing that only it knew.
 from __future__ import annotations
 
 import contextlib
-import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from tui_pilot.devices.pythons import choose
 from tui_pilot.errors import PilotError, RunFolderError
 from tui_pilot.launch import control, not_yet, start
+from tui_pilot.launch.asking import Died, ask
 from tui_pilot.launch.code import copy_pilot_side
-from tui_pilot.launch.predicting import _died, _environment
 from tui_pilot.plan.model import Plan, as_json
 from tui_pilot.run_folder import RunFolder, all_runs, is_live
 from tui_pilot.store.state import RunState
@@ -70,28 +68,17 @@ def probe(trials: Mapping[str, Sequence[Plan]], loaded: LoadedPlan) -> dict[str,
     with tempfile.TemporaryDirectory(prefix="pilot-tui-compare-") as place:
         code = Path(place) / "code"
         copy_pilot_side(code)
-        for number, (id, plans) in enumerate(trials.items()):
-            request, result = Path(place) / f"{number}.json", Path(place) / f"{number}-found.json"
-            document = {"plans": [as_json(plan) for plan in plans], "folder": str(loaded.folder)}
-            request.write_text(json.dumps(document), "utf-8")
-            argv = [choice.python, str(code / "tui_pilot" / "pilot" / "trial_probe.py"), str(request), str(result)]
-            done = subprocess.run(
-                argv, cwd=loaded.folder, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                errors="replace", check=False,
-            )  # fmt: skip
-            if not result.exists():
-                died = _died(done)
+        for id, plans in trials.items():
+            request = {"plans": [as_json(plan) for plan in plans], "folder": str(loaded.folder)}
+            try:
+                found[id] = ask(choice.python, code, "trial_probe.py", request, loaded.folder)["seeds"]
+            except Died as died:
                 raise PilotError(
-                    f"Trial {id} could not be looked at: exit {done.returncode}.{died.text.partition('no answer.')[2]}",
+                    f"Trial {id} could not be looked at: exit {died.exit_code}.{died.words}",
                     "pilot-tui check looks at the plan; what breaks there breaks here. Nothing was run.",
                     code="not_verified",
                     title="What the comparison holds could not be verified",
-                )
-            answer = json.loads(result.read_text("utf-8"))
-            if "error" in answer:
-                kept = ("text", "advice", "code", "title", "file", "line", "key")
-                raise PilotError(**{key: answer["error"].get(key) for key in kept})
-            found[id] = answer["seeds"]
+                ) from died
     return found
 
 
@@ -141,7 +128,7 @@ class Follower:
         *,
         again: Callable[[RunFolder], bool],
         tell: Callable[[str], None],
-        changed: Callable[[], None],
+        changed: Callable[[], object],
         argv: Sequence[str],
         ancestor: Callable[[], str | None],
         code: Path,

@@ -7,21 +7,24 @@ as if nobody foretold it. What a prediction cannot say is left out; it never hol
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tui_pilot.devices.readings import Gpu as SeenGpu
 from tui_pilot.launch.stage_process import environment
-from tui_pilot.predict import catalogue, residuals
+from tui_pilot.plan.model import as_json, from_json
+from tui_pilot.plan.variants import with_set
 from tui_pilot.run_folder import RunFolder, write_json
 from tui_pilot.store.earlier import PREDICTION_FILE, documents
 from tui_pilot.store.state import RunState
+
+if TYPE_CHECKING:
+    from tui_pilot.predict.residuals import Residuals
 
 SWITCH = "PILOT_TUI_PREDICT"
 """``0`` in the environment: no run predicts itself."""
@@ -63,7 +66,7 @@ class Foretelling:
             "folder": self.cwd,
             "capability": capability,
             "both": False,
-            "instead": [with_changes(self.plan, way["set"]) for way in ways],
+            "instead": [as_json(with_set(from_json(self.plan), way["set"])) for way in ways],
         }
         try:
             write_json(self._request, request)
@@ -103,19 +106,29 @@ class Foretelling:
     def weighed(self, ways: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Each way out with ``need_bytes``, the ``phase`` that sets it, and whether it ``fits`` (null: on a CPU)."""
         made = found.get("instead") or [{}] * len(ways)
-        return [{**way, "predicted": self._need(each)} for way, each in zip(ways, made, strict=False)]
+        known = self._known()
+        return [{**way, "predicted": self._need(each, known)} for way, each in zip(ways, made, strict=False)]
 
-    def _need(self, found: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _known(self) -> Residuals | None:
+        """What earlier runs taught of the GPU; None on a CPU."""
+        if self.gpu is None:
+            return None
+        from tui_pilot.predict import catalogue, residuals
+
+        name = catalogue.class_of(self.gpu.name) or "this GPU"
+        return residuals.learn(documents(self.folder.path.parent), name, catalogue.class_of)
+
+    def _need(self, found: Mapping[str, Any], known: Residuals | None) -> dict[str, Any] | None:
         rows = found.get("phases") or []
         if not rows or any(row["phase"] in ("forward", "backward", "first_step") for row in found["not_predicted"]):
             return None
-        if self.gpu is None:
+        if self.gpu is None or known is None:
             most = max(rows, key=lambda row: int(row["allocated_peak"]))
             return {"need_bytes": most["allocated_peak"], "phase": most["phase"], "fits": None}
-        name = catalogue.class_of(self.gpu.name) or "this GPU"
-        seen = catalogue.given(self.gpu.usable or 0, name)
-        known = residuals.learn(documents(self.folder.path.parent), name, catalogue.class_of)
-        (fit,) = catalogue.fits(rows, [seen], {name: known}) or (None,)
+        from tui_pilot.predict import catalogue
+
+        seen = catalogue.given(self.gpu.usable or 0, known.gpu)
+        (fit,) = catalogue.fits(rows, [seen], {known.gpu: known}) or (None,)
         if fit is None:
             return None
         return {"need_bytes": fit.need_bytes, "phase": fit.binding_phase, "fits": fit.fits}
@@ -141,18 +154,6 @@ class Foretelling:
         for path in (self._request, self._result):
             with contextlib.suppress(OSError):
                 path.unlink()
-
-
-def with_changes(plan: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan's JSON with values put at dotted keys."""
-    changed = copy.deepcopy(dict(plan))
-    for key, value in changes.items():
-        *path, last = key.split(".")
-        place: dict[str, Any] = changed
-        for name in path:
-            place = place[name]
-        place[last] = value
-    return changed
 
 
 def out_of_memory(state: RunState) -> dict[str, list[dict[str, Any]]]:

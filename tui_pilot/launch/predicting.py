@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tui_pilot.devices.pythons import Choice, choose
 from tui_pilot.errors import EXIT_UNCHECKED, PilotError
 from tui_pilot.launch import not_yet
+from tui_pilot.launch.asking import Died, ask
 from tui_pilot.launch.code import copy_pilot_side
 from tui_pilot.plan.model import as_json
 
@@ -47,53 +45,19 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="pilot-tui-predict-") as place:
         code = Path(place) / "code"
         copy_pilot_side(code)
-        request, result = Path(place) / "request.json", Path(place) / "result.json"
-        document = {"plan": as_json(plan), "folder": str(loaded.folder), "capability": wanted, "both": both}
-        request.write_text(json.dumps(document), "utf-8")
-        argv = [python, str(code / "tui_pilot" / "pilot" / "predict_stage.py"), str(request), str(result)]
-        done = subprocess.run(
-            argv,
-            cwd=loaded.folder,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        if not result.exists():
-            raise _died(done)
-        found: dict[str, Any] = json.loads(result.read_text("utf-8"))
-    if "error" in found:
-        kept = {key: found["error"].get(key) for key in ("text", "advice", "code", "title", "file", "line", "key")}
-        raise PilotError(**kept)
-    return found
+        request = {"plan": as_json(plan), "folder": str(loaded.folder), "capability": wanted, "both": both}
+        try:
+            return ask(python, code, "predict_stage.py", request, loaded.folder, TIMEOUT_S)
+        except Died as died:
+            raise PilotError(
+                f"The prediction ended with exit {died.exit_code} and no answer.{died.words}",
+                "A task that puts tensors on a device by itself cannot be predicted; the loop moves model and batch.",
+                code="not_predicted",
+                title="Nothing was predicted",
+                exit_code=EXIT_UNCHECKED,
+            ) from died
 
 
 def _here(choice: Choice) -> tuple[int, int] | None:
     devices = choice.probe.devices if choice.probe is not None else ()
     return devices[0].capability if devices else None
-
-
-def _environment() -> dict[str, str]:
-    """No GPU is touched: a context would show in what a live pilot measures."""
-    return {
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-    }
-
-
-def _died(done: subprocess.CompletedProcess[str]) -> PilotError:
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    last = f" Its last words: {lines[-1][:300]}" if lines else ""
-    return PilotError(
-        f"The prediction ended with exit {done.returncode} and no answer.{last}",
-        "A task that puts tensors on a device by itself cannot be predicted; the loop moves model and batch.",
-        code="not_predicted",
-        title="Nothing was predicted",
-        exit_code=EXIT_UNCHECKED,
-    )

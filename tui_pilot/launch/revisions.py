@@ -160,7 +160,7 @@ def hash_files(
     if tell is not None and total > TELL_ABOVE:
         tell(f"hashing {plural(len(fresh), 'file')}, {size(total)}, once")
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        for path, digest in zip(fresh, pool.map(_sha256, fresh), strict=True):
+        for path, digest in zip(fresh, pool.map(sha256_of, fresh), strict=True):
             if digest is not None:
                 found[path] = digest
                 known[str(path)] = [fresh[path], digest]
@@ -180,7 +180,8 @@ def _remembered(memory: Path | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _sha256(path: Path) -> str | None:
+def sha256_of(path: Path) -> str | None:
+    """The hash of a file's bytes; None where it cannot be read."""
     total = hashlib.sha256()
     try:
         with path.open("rb") as stream:

@@ -39,10 +39,15 @@ def other(question: BatchQuestion, changes: Sequence[str]) -> BatchQuestion:
     return found
 
 
+def effective(question: BatchQuestion) -> int:
+    """Rows averaged by one whole update, also of a setting from which no run follows."""
+    return answer(replace(question, drop_last=False, tail="step", held="updates", amount=1)).effective_batch
+
+
 def keep(a: BatchQuestion, b: BatchQuestion) -> int | None:
     """The accumulation with which B averages as many rows as A; None where no whole number does."""
-    whole, rest = divmod(a.micro * a.accumulation * a.replicas, b.micro * b.replicas)
-    return None if rest or not whole else whole
+    whole, rest = divmod(effective(a), effective(replace(b, accumulation=1)))
+    return None if rest else whole
 
 
 def lr_options(lr: float, old: int, new: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tui_pilot.errors import PlanError
 from tui_pilot.plan.keys import nearest
-from tui_pilot.plan.model import Plan, as_json, plain
+from tui_pilot.plan.model import Plan, as_json, from_json, plain
 
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
@@ -102,6 +102,20 @@ def trial(loaded: LoadedPlan, id: str, seed: int) -> LoadedPlan:
     return apply(loaded, {**known[id], "seed": seed}, id)
 
 
+def with_set(plan: Plan, changes: Mapping[str, Any]) -> Plan:
+    """The plan with dotted keys changed, not validated: for changes that a loaded plan lists, or that are our own."""
+    document = as_json(plan)
+    for key, value in changes.items():
+        *heads, last = key.split(".")
+        place = document
+        for head in heads:
+            if not isinstance(place.get(head), dict):
+                place[head] = {}
+            place = place[head]
+        place[last] = value
+    return from_json(document)
+
+
 def differences(a: Plan, b: Plan) -> dict[str, list[Any]]:
     """What changed from ``a`` to ``b``: ``{"optimizer.lr": [1e-4, 5e-5]}``, plain JSON values, in file order."""
     return dict(_differences(a, b, ""))
@@ -134,8 +148,8 @@ def keeps_question(base: Plan, changed: Plan) -> tuple[bool, list[str]]:
         if key == "data.max_length":
             if (math.inf if new is None else new) < (math.inf if old is None else old):
                 reasons.append(f"{key} {_word(old)} -> {_word(new)}: longer rows lose their end.")
-        elif not _under(key, _SAME):
-            why = next((why for head, why in _WHY.items() if _under(key, (head,))), "it is another experiment")
+        elif not under(key, _SAME):
+            why = next((why for head, why in _WHY.items() if under(key, (head,))), "it is another experiment")
             reasons.append(f"{key} {_word(old)} -> {_word(new)}: {why}.")
     return not reasons, reasons
 
@@ -160,7 +174,7 @@ def not_held(base: Plan, changed: Plan, hold: tuple[str, ...]) -> dict[str, dict
         found["effective_batch"] = [base.effective_batch, changed.effective_batch]
     result = {}
     for name in hold:
-        inside = {key: pair for key, pair in found.items() if _under(key, HOLDABLE[name]) and key != "data.workers"}
+        inside = {key: pair for key, pair in found.items() if under(key, HOLDABLE[name]) and key != "data.workers"}
         if inside:
             result[name] = inside
     return result
@@ -193,7 +207,8 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def _under(key: str, heads: tuple[str, ...]) -> bool:
+def under(key: str, heads: tuple[str, ...]) -> bool:
+    """Whether a dotted key is one of ``heads`` or lies below one."""
     return any(key == head or key.startswith(head + ".") for head in heads)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tui_pilot.campaign.comparison import FILE as COMPARISON
 from tui_pilot.errors import RunFolderError
 from tui_pilot.events import schema
 from tui_pilot.events.reader import Reader
@@ -18,8 +19,6 @@ from tui_pilot.run_folder import RunFolder, all_runs, find_run
 from tui_pilot.store.view import snapshot
 
 MOST_DOCUMENT = 64 << 20
-COMPARISON = "comparison.json"
-"""The document of a comparison, in a folder beside its runs (see ``campaign/comparison.py``)."""
 Json = Mapping[str, Any]
 
 

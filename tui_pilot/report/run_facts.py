@@ -8,7 +8,7 @@ from typing import Any
 from tui_pilot.report.gather import Gathered
 from tui_pilot.report.settings import settings
 from tui_pilot.run_folder import RunFolder, short_id
-from tui_pilot.sheet.build import configuration, plan_of
+from tui_pilot.sheet.build import configuration, plan_of, where_checked
 from tui_pilot.sheet.judged import sentence, word
 
 Json = Mapping[str, Any]
@@ -58,7 +58,7 @@ def run_facts(folder: RunFolder, show: Json, found: Gathered) -> dict[str, Any]:
         "why_not": item["why_not"],
         "decision": item["decision"],
         "software": item["software"],
-        "software_checked": _checked(folder, item),
+        "software_checked": where_checked(item, folder.read_json(folder.run_file).get("host")),
         "open": item["open"],
     }
 
@@ -90,13 +90,3 @@ def _memory(item: Json) -> dict[str, Any]:
             how = (top.get("known") or {}).get(counter)
             return {"bytes": top[counter], "counter": counter, "phase": item["binding_phase"], "known": how}
     return {"bytes": None, "counter": None, "phase": item["binding_phase"], "known": None}
-
-
-def _checked(folder: RunFolder, item: Json) -> dict[str, Any]:
-    """Where the stack was checked. It says nothing of another GPU."""
-    host = folder.read_json(folder.run_file).get("host")
-    return {
-        "value": item["software_checked"]["value"],
-        "on": {"host": host, **item["software_checked"]["on"]},
-        "elsewhere": False,
-    }

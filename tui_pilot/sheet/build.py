@@ -189,6 +189,12 @@ def _checked_on(show: Json, facts: Json) -> dict[str, Any]:
     return {"gpu": first("gpu", "gpus"), "driver": first("driver"), "torch": first("torch")}
 
 
+def where_checked(item: Json, host: Any) -> dict[str, Any]:
+    """Whether a configuration's stack was checked, and the machine it was checked on: no other GPU."""
+    checked = item["software_checked"]
+    return {"value": checked["value"], "on": {"host": host, **checked["on"]}, "elsewhere": False}
+
+
 def _phase(row: Json) -> dict[str, Any]:
     return {
         "phase": row.get("phase"),

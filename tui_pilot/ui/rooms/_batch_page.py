@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from tui_pilot.errors import PlanError
+from tui_pilot.plan import batch_sides
 from tui_pilot.plan.batch import BatchAnswer, BatchQuestion, windows
 from tui_pilot.text import count, plural
 from tui_pilot.ui import paint
@@ -268,5 +269,5 @@ def _keep(sides: Sides, a: BatchAnswer) -> str:
     wanted = sides_of.accumulation_to_keep(sides)
     if wanted is not None:
         return f"Keep {a.effective_batch:,}: accumulation {wanted} (key = sets it)."
-    one = sides_of.effective(replace(sides.b, accumulation=1))
+    one = batch_sides.effective(replace(sides.b, accumulation=1))
     return f"No accumulation keeps {a.effective_batch:,}: one pass of B is {plural(one, 'row')}."

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tui_pilot.errors import PlanError
+from tui_pilot.plan import batch_sides
 from tui_pilot.plan.batch import QUANTITIES, BatchAnswer, BatchQuestion, Quantity, answer, question_of
 from tui_pilot.plan.model import Plan
 
@@ -140,15 +141,9 @@ def hold_next(sides: Sides) -> Sides:
     return sides
 
 
-def effective(question: BatchQuestion) -> int:
-    """Rows averaged by one whole update, also of a setting from which no run follows."""
-    return answer(replace(question, drop_last=False, tail="step", held="updates", amount=1)).effective_batch
-
-
 def accumulation_to_keep(sides: Sides) -> int | None:
     """The accumulation with which B has A's effective batch; None where no whole number does."""
-    whole, rest = divmod(effective(sides.a), effective(replace(sides.b, accumulation=1)))
-    return None if rest else whole
+    return batch_sides.keep(sides.a, sides.b)
 
 
 def keep_batch(sides: Sides) -> Sides:

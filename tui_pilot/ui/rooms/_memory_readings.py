@@ -34,12 +34,13 @@ def draw(page: Page) -> list[Line]:
     if not any(row.memory for row in page.state.rows) and not page.state.live:
         return [paint.rule("memory", "", page.width), ((f" {_memory_page.EMPTY}", "text"),)]
     table = _memory_page.table(page)
-    parts = [table, readings(page), filled(page), whole(page)] if fits(page) else [table]
-    if not fits(page) and page.readings:
-        parts = [readings(page), filled(page), whole(page)]
-    if sum(map(len, parts)) > page.height and len(parts) > 2:
-        parts.remove(filled(page))  # what was measured stands before what was foretold
-    return [line for part in parts for line in part][: max(1, page.height)]
+    if not fits(page) and not page.readings:
+        return table[: max(1, page.height)]
+    above = [*(table if fits(page) else ()), *readings(page)]
+    foretold, below = filled(page), whole(page)
+    if len(above) + len(foretold) + len(below) > page.height:
+        foretold = []  # what was measured stands before what was foretold
+    return [*above, *foretold, *below][: max(1, page.height)]
 
 
 def fits(page: Page) -> bool:
