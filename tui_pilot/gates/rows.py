@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,17 @@ class RowReport:
 def supervised_places(labels: Sequence[int]) -> list[int]:
     """Places whose label counts in a shifted loss: place 0 has nothing before it that could predict it."""
     return [place for place, label in enumerate(labels) if label != IGNORE and place]
+
+
+def places_of(ids: Sequence[int], wanted: Collection[int]) -> list[int]:
+    """Where any of a few ids stands in a row, in order."""
+    found: list[int] = []
+    for token in wanted:
+        place = -1
+        for _ in range(ids.count(token)):
+            place = ids.index(token, place + 1)
+            found.append(place)
+    return sorted(found)
 
 
 def inspect(facts: RowFacts, expected: Expected) -> RowReport:
@@ -273,7 +284,7 @@ def _check_end(facts: RowFacts, expected: Expected, report: RowReport, places: S
     if not places:
         return
     spans = trained_spans(facts.spans, expected)
-    all_ends = [place for place, token in enumerate(facts.ids) if token in expected.ends]
+    all_ends = places_of(facts.ids, expected.ends)
     ends = [place for place in all_ends if place >= places[0]]
     report.ends = (len(ends), sum(1 for place in ends if facts.labels[place : place + 1] not in ([], [IGNORE])))
     if spans is None:

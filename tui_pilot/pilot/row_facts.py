@@ -100,11 +100,11 @@ class FactsOf:
             facts.lost, facts.normalised = lost_messages(messages, facts.text, of_turn)
 
     def _supervised_text(self, labels: Sequence[int]) -> str:
-        ends = self.expected.ends
+        silent = {IGNORE, *self.expected.ends}
         runs: list[str] = []
         run: list[int] = []
         for label in [*labels, IGNORE]:
-            if label != IGNORE and label not in ends:
+            if label not in silent:
                 run.append(label)
             elif run:
                 runs.append(self.task.decode(run))
@@ -115,7 +115,9 @@ class FactsOf:
 def ids_of(example: Example) -> list[int]:
     """The row's ids; none where it is a picture or holds several texts, whose ids are no single row of them."""
     ids = plain_list(example.get("input_ids"))
-    return ids if isinstance(ids, list) and not any(isinstance(each, (list, tuple)) for each in ids) else []
+    # Once for each kind of item: a row has thousands of ids, and this is asked several times of each.
+    flat = isinstance(ids, list) and not any(issubclass(kind, (list, tuple)) for kind in set(map(type, ids)))
+    return ids if flat else []
 
 
 def _inside(own: list[int], ids: list[int], labels: list[int]) -> Collated | None:
