@@ -210,3 +210,33 @@ def test_clean_ends_of_stages_do_not_fill_the_feed(tmp_path: Path) -> None:
 def test_reasons_count_what_is_behind_the_first(tmp_path: Path) -> None:
     two = ({"code": "a", "severity": "fail"}, {"code": "b", "severity": "warn"}, {"code": "c", "severity": "note"})
     assert checklist.reasons(Row("load", "fail", reasons=two)) == "a +1"
+
+
+def test_a_passed_row_says_what_it_saw_in_whole_words(tmp_path: Path) -> None:
+    assert checklist.gist("351 rows, the longest 416 of 512 tokens, trained on assistant", 24) == "351 rows"
+    assert checklist.gist("6 updates of 8 rows counted, as planned", 24) == "6 updates of 8 rows"
+    assert checklist.gist("3 updates of 4 x 416 tokens", 16) == "3 updates of 4"
+    assert checklist.gist("", 24) == ""
+    rows = page_text(shown(recorded.finished_demo(tmp_path)), 200, 50)
+    assert not [row for row in rows[1:16] if row[:60].endswith("…")]
+
+
+def test_marks_of_a_bar_stand_at_the_highest_of_phase_and_run() -> None:
+    one = GpuView("GPU-a", 0, usable=100 * GIB, used=20 * GIB, peak=20 * GIB, phase_peak=40 * GIB, run_peak=80 * GIB)
+    text = gpu.bar_text(one, 100)
+    assert (text.index("┊"), text.index("┃")) == (40, 80)
+    assert "┊" not in gpu.bar_text(replace(one, run_peak=40 * GIB), 100)
+
+
+def test_figures_of_two_clocks_that_do_not_nest_are_marked_and_never_clamped() -> None:
+    one = GpuView("GPU-a", 0, usable=80 * GIB, used=30 * GIB, peak=30 * GIB, allocated=29 * GIB, reserved=31 * GIB)
+    assert "~-1.0" in paint.plain(gpu.wide_line(one, 58))
+    assert "~30.0" in paint.plain(gpu.compact_line(one, 38))
+    assert "~" not in paint.plain(gpu.wide_line(replace(one, reserved=30 * GIB), 58))
+
+
+def test_a_slowed_gpu_is_named_and_a_power_cap_is_no_fault() -> None:
+    calm = GpuView("GPU-a", 0, throttle=("power cap",))
+    hot = GpuView("GPU-b", 3, throttle=("power cap", "hardware thermal"))
+    assert gpu.slowed([calm]) == []
+    assert gpu.slowed([calm, hot, replace(hot, index=5)]) == ["gpu 3, 5 slowed: hardware thermal"]

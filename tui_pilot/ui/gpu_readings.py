@@ -108,6 +108,7 @@ class SampleTail:
             utilization=value.get("util"),
             temperature=value.get("temperature"),
             power_w=value.get("power_w"),
+            throttle=tuple(value.get("throttle") or ()),
             error=value.get("error"),
         )
 
@@ -177,6 +178,7 @@ class NvmlWatch:
                         utilization=now.utilization,
                         temperature=now.temperature,
                         power_w=now.power_w,
+                        throttle=now.throttle or (),
                         error=now.error,
                     )
                 )
@@ -187,7 +189,8 @@ class NvmlWatch:
 
 def stale(view: GpuView) -> GpuView:
     """The GPU without its readings of the moment: they are of a run that is over."""
-    return replace(view, used=None, peak=None, phase_peak=None, utilization=None, temperature=None, power_w=None)
+    quiet = replace(view, used=None, peak=None, phase_peak=None, throttle=())
+    return replace(quiet, utilization=None, temperature=None, power_w=None)
 
 
 def with_history(views: Iterable[GpuView], state: RunState) -> tuple[GpuView, ...]:
@@ -202,6 +205,6 @@ def with_history(views: Iterable[GpuView], state: RunState) -> tuple[GpuView, ..
                 highest[key] = max(highest.get(key, 0), value)
     out = []
     for view in views:
-        seen = [value for value in (highest.get(bare(view.key)), view.peak) if value is not None]
+        seen = [value for value in (highest.get(bare(view.key)), view.peak, view.phase_peak) if value is not None]
         out.append(replace(view, run_peak=max(seen, default=None)))
     return tuple(out)

@@ -39,6 +39,7 @@ class GpuView:
     utilization: int | None = None
     temperature: int | None = None
     power_w: float | None = None
+    throttle: tuple[str, ...] = ()
     error: str | None = None
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
 from tui_pilot.store.state import Row
 from tui_pilot.text import duration, loss, plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import units
+from tui_pilot.ui.parts import facts, units
 from tui_pilot.ui.parts.phases import SHORT
 from tui_pilot.ui.snapshot import Snapshot
 
 _LOSS = re.compile(r"\bloss (\d+\.\d{4,})")
+SEEN_CELLS = 24  # a sentence cut shorter than this says nothing
+SHORTEST = 7
+_CLAUSE = re.compile(r"[,;:] ")
+_LINKS = ("a", "and", "at", "by", "for", "from", "in", "of", "on", "than", "the", "to", "with", "x")
 MARKS = {"pass": "p", "warn": "w", "fail": "f"}
 
 
@@ -55,7 +61,8 @@ def head(table: Columns) -> Line:
     """Column names, with the unit of the memory columns."""
     names = "".join(f"{name:>{cell}}" for (name, _), cell in zip(table.memory, table.cells, strict=True))
     start = "   phase       verdict mark time"
-    rest = f" {'reason':<{table.reason}}" if table.reason else "  "
+    named = "reason, or what it saw" if table.reason >= SEEN_CELLS else "reason"
+    rest = f" {named:<{table.reason}}" if table.reason else "  "
     return ((start + names + rest, "dim"),)
 
 
@@ -76,7 +83,7 @@ def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Li
     )
     main = "dim" if quiet else "text"
     name_role = "running" if row.running else main  # of a fail its glyph and its word are loud, nothing else
-    reason = f" {_cut_reasons(reasons(row), table.reason)}" if table.reason else "  "
+    reason = f" {_said(row, table.reason)}" if table.reason else "  "
     spans: Line = (
         (">" if selected else " ", "head" if selected else main),
         (sign, sign_role),
@@ -87,6 +94,28 @@ def row_line(row: Row, table: Columns, selected: bool, snapshot: Snapshot) -> Li
         (reason, "dim" if row.verdict == "pass" else main),
     )
     return paint.chosen(spans) if selected else spans
+
+
+def _said(row: Row, width: int) -> str:
+    """Why the verdict is what it is; of a pass what was seen, where that can be said in the column."""
+    why = reasons(row)
+    if why or row.verdict != "pass" or width < SEEN_CELLS:
+        return _cut_reasons(why, width)
+    return paint.left(gist(facts.sentence(row.phase, row.inputs), width), width)
+
+
+def gist(text: str, width: int) -> str:
+    """As much of a sentence as stands alone in ``width`` cells: whole clauses, else whole words, never a cut word."""
+    clean = paint.clean(text)
+    if cell_len(clean) <= width:
+        return clean
+    ends = [found.start() for found in _CLAUSE.finditer(clean) if cell_len(clean[: found.start()]) <= width]
+    if ends and ends[-1] >= SHORTEST:
+        return clean[: ends[-1]]
+    words = paint.wrap(clean, width)[0].split(" ")
+    while len(words) > 1 and words[-1].strip(",;:") in _LINKS:
+        words.pop()
+    return " ".join(words).rstrip(",;:")
 
 
 def _memory(row: Row, counter: str, snapshot: Snapshot) -> int | None:

@@ -122,9 +122,9 @@ def _overfit(of: Inputs) -> str:
 
 
 def _load(of: Inputs) -> str:
-    return (
-        f"{of['trainable_parameters']:,} of {of['parameters']:,} parameters train, {of['precision']} on {of['device']}"
-    )
+    trained, number = of["trainable_parameters"], of["parameters"]
+    said = f"all {number:,} parameters" if trained == number else f"{trained:,} of {number:,} parameters"
+    return f"{said} train, {of['precision']} on {of['device']}"
 
 
 def _forward(of: Inputs) -> str:

@@ -14,7 +14,8 @@ from tui_pilot.ui.paint import Line, Span
 from tui_pilot.ui.parts import units
 from tui_pilot.ui.snapshot import GpuView, Snapshot
 
-LEGEND = "▆ allocated  ▄ reserved  ▂ outside torch  ┃ highest of the run"
+LEGEND = "▆ allocated  ▄ reserved  ▂ outside torch  ┊┃ highest of phase, run"
+QUIET = ("power cap",)  # what a GPU at full load says of itself: no fault
 NO_ACCELERATOR = "no accelerator: every phase runs on the CPU; GPU memory stays unchecked."
 NO_ACCELERATOR_SHORT = "no accelerator: GPU memory stays unchecked"
 MAX_BAR = 58
@@ -66,6 +67,7 @@ def _of_row(gpu: GpuView, row: Row) -> GpuView:
     return replace(
         gpu,
         peak=used,
+        phase_peak=None,
         allocated=memory.get("allocated_peak"),
         reserved=memory.get("reserved_peak"),
         usable=gpu.usable or memory.get("device_usable") or device.get("usable"),
@@ -103,11 +105,33 @@ def bar_text(gpu: GpuView, width: int) -> str:
     text += "▄" * max(0, reserved - len(text))
     text += "▂" * max(0, whole - len(text))
     text = text.ljust(width)
-    highest = max((value for value in (gpu.run_peak, used) if value is not None), default=None)
-    if highest is not None and highest > 0:
-        place = max(0, min(width, round(highest / usable * width)) - 1)
-        text = text[:place] + "┃" + text[place + 1 :]
+    of_phase = gpu.phase_peak or 0
+    for sign, highest in (("┊", of_phase), ("┃", max(gpu.run_peak or 0, of_phase, used or 0))):
+        if highest > 0:
+            place = max(0, cells(highest) - 1)
+            text = text[:place] + sign + text[place + 1 :]
     return f"[{text}]"
+
+
+def slowed(gpus: Sequence[GpuView]) -> list[str]:
+    """``gpu 3, 5 slowed: hardware thermal``, a line for each set of reasons; nothing where all is as it should be."""
+    found: dict[str, list[str]] = {}
+    for gpu in gpus:
+        words = ", ".join(word for word in gpu.throttle if word not in QUIET)
+        if words:
+            found.setdefault(words, []).append(str(gpu.index))
+    return [f"gpu {', '.join(names)} slowed: {words}" for words, names in found.items()]
+
+
+def _outside(gpu: GpuView, used: int | None) -> str:
+    """Used less reserved. The two come from two clocks: where they do not nest, ``~`` says so."""
+    if used is None or gpu.reserved is None:
+        return "–"
+    return f"{_unnested(gpu, used)}{_gib(used - gpu.reserved)}"
+
+
+def _unnested(gpu: GpuView, used: int | None) -> str:
+    return "~" if used is not None and gpu.reserved is not None and used < gpu.reserved else ""
 
 
 def compact_head(scene: Scene, width: int) -> Line:
@@ -124,7 +148,7 @@ def compact_line(gpu: GpuView, width: int) -> Line:
     return (
         (f"{gpu.index:<3} ", "text"),
         (bar, "bar"),
-        (f"{_gib(used):>6}{_percent(gpu):>5}{_degrees(gpu):>3}", "text"),
+        (f"{_unnested(gpu, used) + _gib(used):>6}{_percent(gpu):>5}{_degrees(gpu):>3}", "text"),
     )
 
 
@@ -141,10 +165,9 @@ def wide_head(scene: Scene, bar: int) -> Line:
 def wide_line(gpu: GpuView, bar: int) -> Line:
     """The bar and ``alloc resvd used outside now util temperature power``."""
     used = gpu.peak if gpu.peak is not None else gpu.used
-    outside = used - gpu.reserved if used is not None and gpu.reserved is not None and used >= gpu.reserved else None
     power = "NA" if gpu.power_w is None else f"{gpu.power_w:.0f}"
     numbers = (
-        f"{_gib(gpu.allocated, '–'):>6}{_gib(gpu.reserved, '–'):>6}{_gib(used):>6}{_gib(outside, '–'):>8}"
+        f"{_gib(gpu.allocated, '–'):>6}{_gib(gpu.reserved, '–'):>6}{_gib(used):>6}{_outside(gpu, used):>8}"
         f"{_gib(gpu.used):>7}{_percent(gpu):>6}{_degrees(gpu):>4}{power:>5}"
     )
     return ((f" {gpu.index:<3} ", "text"), (bar_text(gpu, bar), "bar"), (numbers, "text"))

@@ -120,8 +120,9 @@ def _compact_right(page: Page, width: int, height: int) -> list[Line]:
             lines.append((("▂ used, torch's counters at its end", "dim"),))
         if snapshot.gpus_why:
             lines += [((text, "text"),) for text in paint.wrap(snapshot.gpus_why, width)]
-        how = f"at the peak of {page.row.phase}" if shown.frozen else "live" if snapshot.live else "no run is live"
-        lines.append(((f"┃ highest of the run   {how}", "dim"),))
+        how = f"peak of {page.row.phase}" if shown.frozen else "live" if snapshot.live else "no run is live"
+        lines.append(((f"┊┃ highest of phase, run   {how}", "dim"),))
+        lines += [((f"! {text}", "warn"),) for text in gpu.slowed(shown.gpus)]
     else:
         measured = cpu.narrow_lines(snapshot, page.row, width)
         why = gpu.why_none(snapshot, short=bool(measured))
@@ -187,8 +188,8 @@ def _normal(page: Page) -> list[Line]:
     """120 x 36 and above: table and detail beside each other, then GPUs, then loss and events."""
     snapshot = page.snapshot
     right = 44 if page.width < 160 else 56
-    curve_width = page.width - 130 if page.wide else 0
-    reason = max(12, min(28, page.width - curve_width - right - 52))
+    curve_width = min(56, page.width - 130) if page.wide else 0
+    reason = max(12, min(44, page.width - curve_width - right - 52))
     table = checklist.columns(snapshot, compact=False, reason=reason)
     left = _table(page, table)
     detail_width = page.width - table.width - 2 - (curve_width + 2 if curve_width else 0)
@@ -268,13 +269,14 @@ def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:
     bar = gpu.bar_width(page.width)
     lines = [paint.rule(shown.title, gpu.LEGEND, page.width), gpu.wide_head(shown, bar)]
     if not shown.frozen and all(each.allocated is None for each in shown.gpus):
-        lines[0] = paint.rule(_titled(shown, snapshot), "▂ used  ┃ highest of the run", page.width)
+        lines[0] = paint.rule(_titled(shown, snapshot), "▂ used  ┊┃ highest of phase, run", page.width)
     elif gpu.note(shown, snapshot):
         lines[0] = paint.rule(_titled(shown, snapshot), "▆ allocated  ▄ reserved", page.width)
     for each, more in gpu.folded(shown.gpus, all_shown):
         lines.append(gpu.wide_line(each, bar))
         if more:
             lines.append((gpu.fold_note(each, more),))
+    lines += [((f" ! {text}", "warn"),) for text in gpu.slowed(shown.gpus)]
     if len(lines) > room and not all_shown:
         lines = [*lines[: room - 1], ((f"  … {len(lines) - room + 1} more lines, tab shows them", "dim"),)]
     return lines
