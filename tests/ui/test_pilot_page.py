@@ -20,7 +20,7 @@ from tui_pilot.ui import actions, paint
 from tui_pilot.ui.parts import checklist, curve, gpu, happenings
 from tui_pilot.ui.parts.headline import headline
 from tui_pilot.ui.parts.pilot_page import Page, draw, pane_lines
-from tui_pilot.ui.rooms.pilot import followed
+from tui_pilot.ui.rooms.pilot import PilotRoom, followed
 from tui_pilot.ui.snapshot import GpuView, Snapshot
 from tui_pilot.ui.theme import PALETTES, THEMES, Look
 
@@ -240,3 +240,16 @@ def test_a_slowed_gpu_is_named_and_a_power_cap_is_no_fault() -> None:
     hot = GpuView("GPU-b", 3, throttle=("power cap", "hardware thermal"))
     assert gpu.slowed([calm]) == []
     assert gpu.slowed([calm, hot, replace(hot, index=5)]) == ["gpu 3, 5 slowed: hardware thermal"]
+
+
+def test_z_shows_every_gpu_where_alike_ones_are_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PilotRoom, "keys_changed", lambda self: None)
+    room = PilotRoom()
+    room.snapshot = shown(recorded.running(tmp_path), live=True)
+    for number, pane in ((8, "detail"), (64, "gpus")):
+        views = tuple(GpuView(str(n), n, usable=80 * GIB, used=34 * GIB, peak=34 * GIB) for n in range(number))
+        room.snapshot = replace(room.snapshot, gpus=views)
+        room.action_zoom()
+        assert room.pane == pane
+        room.action_zoom()
+        assert room.pane is None

@@ -15,7 +15,7 @@ from tui_pilot.store.state import Row
 from tui_pilot.ui import paint
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, detail
+from tui_pilot.ui.parts import checklist, detail, gpu
 from tui_pilot.ui.parts.pilot_page import Page, draw, pane_lines
 from tui_pilot.ui.room import Hint, Room
 from tui_pilot.ui.snapshot import Snapshot
@@ -117,12 +117,17 @@ class PilotRoom(Room):
             self._select(self.selected + down * 5)
 
     def action_enter(self) -> None:
-        self.pane, self.first = ("detail" if self.pane is None else None), 0
+        self._open_or_close("detail")
+
+    def _open_or_close(self, pane: str) -> None:
+        self.pane, self.first = (pane if self.pane is None else None), 0
         self._draw()
         self.keys_changed()
 
     def action_zoom(self) -> None:
-        self.action_enter()
+        """The detail alone; where GPUs are folded into one line, every one of them."""
+        folded = any(more for _, more in gpu.folded(gpu.scene(self.snapshot, self.row).gpus, all_shown=False))
+        self._open_or_close("gpus" if folded else "detail")
 
     def action_next_pane(self) -> None:
         panes = list(PANES)
