@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tui_pilot.store.state import Row
+from tui_pilot.store.state import Row, RunState
 from tui_pilot.text import loss as loss_text
 from tui_pilot.text import rate
 from tui_pilot.ui import paint
@@ -210,8 +210,8 @@ def _normal(page: Page) -> list[Line]:
     if not curve_width and snapshot.state.loss and rest >= 12 and len(snapshot.gpus) <= 2:
         tall = min(9, rest - 6)
         lines += [_loss_rule(page), *curve.chart(snapshot.state.loss, page.width - 1, tall - 1)]
-        rest = page.height - len(lines)
-    return lines + _events(page, rest)
+        return lines + _events(page, page.height - len(lines))
+    return lines + _events(page, rest, "" if curve_width else _loss_said(snapshot.state))
 
 
 def _side_detail(page: Page, width: int, height: int) -> list[Line]:
@@ -237,16 +237,23 @@ def _loss_side(page: Page, width: int, height: int) -> list[Line]:
         return [head, (("no loss yet: it begins in phase 10, batch", "dim"),)]
     tall = max(4, (height - 3) * 2 // 3)
     rates = curve.chart(state.lr, width, max(3, height - tall - 3), "lr")
+    said = paint.wrap(_loss_said(state), width)
     return [
-        *_loss_lines(page, width, 0)[:1],
-        *curve.chart(state.loss, width, tall),
+        *(((text, "text"),) for text in said),
+        *curve.chart(state.loss, width, tall + 1 - len(said)),
         (("learning rate", "dim"),),
         *rates,
     ]
 
 
 def _loss_rule(page: Page) -> Line:
-    state = page.snapshot.state
+    return paint.rule(_loss_said(page.snapshot.state), "all history, from its lowest", page.width)
+
+
+def _loss_said(state: RunState) -> str:
+    """``loss, train: 3.785, lr 9.4e-4, validation loss 4.097 at 6``; empty before the first update."""
+    if not state.loss:
+        return ""
     last_lr = state.lr[-1][1] if state.lr else None
     rated = f", lr {rate(last_lr)}" if isinstance(last_lr, (int, float)) else ""
     value = state.loss[-1][1]
@@ -258,7 +265,7 @@ def _loss_rule(page: Page) -> Line:
         checked = f", validation {named[0]} {loss_text(named[1])} at {at}" if named else ""
     strange = len(state.loss) - len(curve.finite(state.loss))
     odd = f", {strange} not finite" if strange else ""
-    return paint.rule(f"loss, train: {shown}{rated}{checked}{odd}", "all history, from its lowest", page.width)
+    return f"loss, train: {shown}{rated}{checked}{odd}"
 
 
 def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:
@@ -306,7 +313,8 @@ def _cpu_lines(page: Page) -> list[Line]:
     ]
 
 
-def _events(page: Page, height: int) -> list[Line]:
+def _events(page: Page, height: int, said: str = "") -> list[Line]:
+    """The newest events under their rule; ``said`` is what the rule tells of the loss where no chart stands."""
     if height < 1:
         return []
     state = page.snapshot.state
@@ -315,4 +323,5 @@ def _events(page: Page, height: int) -> list[Line]:
     odd = f"{broken} broken lines in the log, " if broken else ""
     odd += f"{page.snapshot.unknown_kinds} of unknown kind, " if page.snapshot.unknown_kinds else ""
     legend = f"{odd}{len(shown)} of {state.feed_count}, newest last" if shown else "none yet"
+    legend = f"{said}   {legend}" if said else legend
     return [paint.rule("events", legend, page.width), *(happenings.feed_line(event) for event in shown)]
