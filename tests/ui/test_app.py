@@ -184,7 +184,10 @@ async def test_questions_are_answered_by_y_or_esc_never_enter(tmp_path: Path) ->
         await pilot.press("escape")
         await until(pilot, lambda: "Stop llama8b" not in screen(app), "closed")
         assert not asked()
-        await pilot.press("s", "y")
+        await pilot.press("s")
+        await until(pilot, lambda: "Stop llama8b-lora-77c1?" in screen(app), "asks again")
+        await pilot.pause(0.2)
+        await pilot.press("y")
         await until(pilot, asked, "asked the supervisor")
     drop_lock(folder.lock_file)
 

@@ -32,15 +32,15 @@ ACTIONS = (
     Action("run", "r", "run", "run the plan"),
     Action("run_past_fails", "R", "run past fails", "run the plan on past fails (--keep-going)"),
     Action("stop", "s", "stop", "stop the live run; its rows are kept"),
-    Action("resume_test", "t", "resume test", "resume from the checkpoint in a new process and compare"),
-    Action("variant", "v", "variant", "variants that the plan lists: same experiment, need; enter picks one, then r"),
+    Action("resume_test", "t", "resume test", "test the resume from the checkpoint, in a new process"),
+    Action("variant", "v", "variant", "variants of the plan, with memory; enter picks, r runs"),
     Action("mark('pass')", "p", "mark", "mark the selected phase pass; again takes it back"),
     Action("mark('warn')", "w", "mark warn", "mark the selected phase warn; again takes it back"),
     Action("mark('fail')", "f", "mark fail", "mark the selected phase fail; again takes it back"),
     Action("note", "n", "note", "write a note on the selected phase, elsewhere on the run"),
     Action("sheet", "e", "sheet", "write the selection sheet under a new name"),
     Action("search", "/", "filter", "filter this room's list"),
-    Action("copy", "y", "copy", "copy what is selected (OSC 52, and copied.txt)"),
+    Action("copy", "y", "copy", "copy what is selected: OSC 52, and copied.txt"),
     Action("actions", ":", "all actions", "all actions"),
     Action("help", "?", "help", "help of this room, its words explained"),
     Action("leave", "q", "leave", "leave the screen; the pilot goes on"),
@@ -153,9 +153,10 @@ def hints(
         out.append((1 if here == "sheet" else 7 if own else 3, ("e", "sheet")))
     closes = any(key == "esc" for key, _ in room)  # something is open: how to close it comes before all else
     out += [((1 if closes else 2 if own else 5) + n, hint) for n, hint in enumerate(room)]
-    if "search" in allowed:
+    if "search" in allowed and all(key != "/" for key, _ in room):
         out.append((8, ("/", "filter")))
-    out.append((9, ("y", "copy")))
+    if "copy" in allowed:
+        out.append((9, ("y", "copy")))
     out += [(1, (":", "all actions")), (0, ("?", "help")), (0, ("q", "leave"))]
     return out
 

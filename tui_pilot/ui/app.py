@@ -6,9 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +21,12 @@ from textual.widgets import Input
 
 from tui_pilot.events.schema import PHASES
 from tui_pilot.run_folder import RunFolder
-from tui_pilot.ui import actions, operate, paint
+from tui_pilot.ui import actions, help, operate, paint, palette
 from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.feed import Feed
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.overlays import Picking, Reading
-from tui_pilot.ui.paint import Line
+from tui_pilot.ui.pace import Pace
 from tui_pilot.ui.parts.headline import headline
 from tui_pilot.ui.parts.top import first_line
 from tui_pilot.ui.prompt import Prompt
@@ -41,14 +39,18 @@ from tui_pilot.ui.rooms.runs import RunsRoom
 from tui_pilot.ui.rooms.sheet import SheetRoom
 from tui_pilot.ui.run_keys import RunKeys
 from tui_pilot.ui.settings import save_theme, saved_theme
+from tui_pilot.ui.signals import Signals
 from tui_pilot.ui.snapshot import Snapshot
 from tui_pilot.ui.terminal import ascii_reason
-from tui_pilot.ui.theme import THEMES, Look, textual_themes
+from tui_pilot.ui.theme import Look, textual_themes
+from tui_pilot.ui.theme_names import THEMES
 
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
 
 HINT_QUIT = "q leaves and the pilot goes on, s stops it"
+ANSWERS = ("y", "escape", "q", "ctrl+q", "ctrl+c")
+"""The keys that an open question lets through."""
 
 
 class PilotApp(RunKeys):
@@ -106,6 +108,7 @@ class PilotApp(RunKeys):
         self._first_folder = folder
         self._opened = 0
         self.clock = clock or Clock()
+        self.pace = Pace()
         self.feed = Feed(self._deliver, plan, clock=self.clock)
         self.rooms: tuple[Room, ...] = (
             PilotRoom(),
@@ -127,12 +130,7 @@ class PilotApp(RunKeys):
         for theme in textual_themes():
             self.register_theme(theme)
         self.theme = self.look.theme
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGHUP, signal.SIGTERM):
-            try:
-                loop.add_signal_handler(number, self._signalled)
-            except (ValueError, RuntimeError, NotImplementedError):
-                break  # not the main thread: a test
+        self._signals = Signals(self, self.feed.stop)
         self._open(0)
         self.feed.start(self._first_folder)
         self.set_interval(1.0, self._second)
@@ -144,9 +142,6 @@ class PilotApp(RunKeys):
 
     def on_unmount(self) -> None:
         self.feed.stop()
-
-    def _signalled(self) -> None:
-        self.exit()
 
     # Showing.
 
@@ -160,11 +155,14 @@ class PilotApp(RunKeys):
         return self.query_one(Prompt)
 
     def on_pilot_app_moved(self) -> None:
+        before, read_only = self.snapshot.folder, self.snapshot.read_only
         self.snapshot = self.feed.take()
         if self.snapshot.folder is None:
             self.snapshot = replace(self.snapshot, plan=self.plan)
         if self.snapshot.live:
             self.starting = False
+        if read_only and not self.snapshot.read_only and before == self.snapshot.folder:
+            self.say("the other screen has left: the keys are yours")
         self._show()
 
     def _second(self) -> None:
@@ -185,12 +183,14 @@ class PilotApp(RunKeys):
         self.query_one("#top", Lines).write([first_line(titles, self._opened, self.snapshot, width), head], 0)
         can = [each.name for each in actions.ACTIONS if self.why_not(each.name) is None]
         picked = self.picked.id if self.picked else None
-        found = actions.hints(self.snapshot, self.room.hints(), can, picked, self.room.room)
+        own = [hint for hint in self.room.hints() if hint[0] != "z" or self.room.why_no_zoom() is None]
+        found = actions.hints(self.snapshot, own, can, picked, self.room.room)
         self.query_one("#keys", Lines).write([actions.keys_line(found, width)], 0)
 
     def on_resize(self, event: events.Resize) -> None:
         for room in self.rooms:
             room.fit_to(event.size.width, event.size.height)
+        self.prompt.fit()
         self.call_after_refresh(self._show)
 
     def on_screen_resume(self) -> None:
@@ -198,6 +198,7 @@ class PilotApp(RunKeys):
 
     def _open(self, number: int) -> None:
         self._opened = number % len(self.rooms)
+        self.prompt.dismiss()
         for n, room in enumerate(self.rooms):
             room.display = n == self._opened
         self.room.focus()
@@ -209,13 +210,23 @@ class PilotApp(RunKeys):
 
     # Keys that only look.
 
+    async def on_event(self, event: events.Event) -> None:
+        """Before any key acts: an open question lets only its answers through, and a toast goes with what is done."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            self.pace.key(event.time)
+            if len(self.screen_stack) == 1:
+                if self.prompt.asking and not self.prompt.typing and event.key not in ANSWERS:
+                    return
+                if event.key not in ("escape", "ctrl+c") and event.key in self.screen.active_bindings:
+                    self.prompt.dismiss()
+        await super().on_event(event)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a question is open only its own keys answer; where text is typed, letters are text."""
         prompts = self.query(Prompt)
         if prompts and prompts.first().asking:
-            return action in ("back", "copy", "hint_quit", "focus_next", "leave") and not (
-                action == "leave" and prompts.first().typing
-            )
+            typing = prompts.first().typing
+            return action in ("back", "copy", "hint_quit", "leave") and not (action == "leave" and typing)
         return True
 
     def action_room(self, number: int) -> None:
@@ -238,37 +249,35 @@ class PilotApp(RunKeys):
         self.exit()
 
     def action_leave(self) -> None:
-        self.exit()
+        """Not in the middle of a paste: what is left of it would go to the shell."""
+        if not self.pace.pasted:
+            self.exit()
 
     def action_help(self) -> None:
-        lines: list[Line] = [((text, "text"),) for text in self.room.help_text.split("\n")]
-        lines += [paint.EMPTY, (("keys", "head"),)]
-        moves = (
-            ("1-6, H L", "room; previous, next room"),
-            ("arrows, h j k l", "move; g G first and last; pgup pgdn, ctrl+u ctrl+d a page"),
-            ("enter, esc", "open; close what is on top (never leaves)"),
-            ("tab, z", "next pane; this pane alone and back"),
-        )
-        lines += [((f" {key:<16} ", "head"), (word, "text")) for key, word in moves]
-        for each in actions.ACTIONS:
-            why = self.why_not(each.name)
-            note = f"   now: {why}" if why else ""
-            lines.append(((f" {each.key:<16} ", "head"), (each.long, "text"), (note, "dim")))
-        self.push_screen(Reading(f"help: {self.room.title}", lines), lambda _: self._show())
+        title, page = help.page(self.room, self.why_not)
+        self.push_screen(Reading(title, page), self._uncovered)
 
     def action_actions(self) -> None:
-        choices = [(each.name, each.key, each.long, True) for each in actions.ACTIONS if each.name != "actions"]
-        shown = []
-        for name, key, long, _ in choices:
-            why = self.why_not(name)
-            shown.append((name, key, f"{long}   {why}" if why else long, why is None))
-        shown += [(f"room({n})", str(n + 1), f"room {room.title}", True) for n, room in enumerate(self.rooms)]
-        shown += [(f"theme('{name}')", "theme", f"theme {name}", True) for name in THEMES]
-        self.push_screen(Picking("all actions", shown), self._picked)
+        listed, more = palette.choices(self.rooms, self.room, self.why_not, self.size.width)
+        self.push_screen(Picking("all actions", listed, more, must_work=False), self._picked)
+
+    def action_plain(self) -> None:
+        """How to get plain lines: they are another way to look, so they begin after this one is left."""
+        name = self.snapshot.folder.id[-4:] if self.snapshot.folder is not None else ""
+        command = f"pilot-tui attach {name} --plain" if name else "pilot-tui run --plain"
+        self.say(f"q, then: {command}   one line an event and now and then a summary, on stdout")
 
     async def _picked(self, name: str | None) -> None:
-        if name is not None:
+        self._uncovered()
+        if name is not None and name.startswith(palette.HERE):
+            await self.run_action(name.removeprefix(palette.HERE), self.room)
+        elif name is not None:
             await self.run_action(name)
+        self._show()
+
+    def _uncovered(self, _: object = None) -> None:
+        """A list that covered everything was closed."""
+        self.prompt.say_waiting()
         self._show()
 
     def action_theme(self, name: str) -> None:
@@ -285,8 +294,9 @@ class PilotApp(RunKeys):
 
     def action_copy(self) -> None:
         if self.prompt.asking:
-            self.prompt.answer()
-            self.room.focus()
+            if not self.pace.pasted:
+                self.prompt.answer()
+                self.room.focus()
             return
         text = self.room.copied()
         if not text:

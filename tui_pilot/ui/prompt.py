@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from textual.app import ComposeResult
@@ -10,14 +11,20 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from tui_pilot.ui import paint
+from tui_pilot.ui.entry import Entry
 from tui_pilot.ui.lines import Lines
+from tui_pilot.ui.pace import ANSWER_AFTER_S
 
 SHOWN_S = 12.0
-MOST_LINES = 4
+MOST_LINES = 6
+NARROW = 60
 
 
 class Prompt(Horizontal):
-    """Toasts go by themselves or with ``esc``; a question waits for ``y`` or ``esc``, never ``enter``."""
+    """Toasts go by themselves, with the next key or with another room; an error stays until a key.
+
+    A question waits for ``y`` or ``esc``, never ``enter``.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -25,11 +32,12 @@ class Prompt(Horizontal):
         self._save: Callable[[str], object] | None = None
         self._timer: Timer | None = None
         self._waiting: tuple[str, str] | None = None
+        self._shown: tuple[str, str] = ("", "text")
+        self._asked_at = 0.0
 
     def compose(self) -> ComposeResult:
         yield Lines(id="prompt-text")
-        entry = Input(id="prompt-entry")
-        entry.cursor_blink = False
+        entry = Entry(id="prompt-entry")
         entry.display = False
         yield entry
 
@@ -42,25 +50,35 @@ class Prompt(Horizontal):
     def typing(self) -> bool:
         return self._save is not None
 
+    @property
+    def said(self) -> str:
+        """The toast that is shown; empty if there is none."""
+        return self._shown[0] if self.display and not self.asking else ""
+
     def say(self, text: str, role: str = "text") -> None:
-        """A toast; while a question is open it waits until that is answered."""
-        if self.asking:
-            self._waiting = (text, role)
+        """A toast; while a question or a list is open it waits until that is closed, an error before all else."""
+        if self.asking or len(self.app.screen_stack) > 1:
+            if self._waiting is None or role == "fail" or self._waiting[1] != "fail":
+                self._waiting = (text, role)
             return
         self._paint(text, role)
-        self._timer = self.set_timer(SHOWN_S, self._fade)
+        if role != "fail":
+            self._timer = self.set_timer(SHOWN_S, self._fade)
 
     def ask(self, question: str, yes: Callable[[], object]) -> None:
         """One line, answered with ``y`` or ``esc``."""
         self._yes = yes
+        self._asked_at = time.monotonic()
         self._paint(question, "warn")
 
     def type(self, label: str, value: str, save: Callable[[str], object]) -> None:
         """One line of text; ``enter`` saves, ``esc`` leaves."""
         self._save = save
-        self._paint(f" {label} (enter saves, esc leaves): ", "head", one_line=True)
+        keys = " (enter saves, esc leaves)" if self.app.size.width >= NARROW else ""
+        said = f" {label}{keys}: "
+        self._paint(said, "head", one_line=True)
         text = self.query_one("#prompt-text", Lines)
-        text.styles.width = min(self.app.size.width // 2, len(label) + 33)
+        text.styles.width = min(self.app.size.width // 2, len(said) + 3)
         entry = self.query_one(Input)
         entry.display = True
         entry.value = value
@@ -68,12 +86,14 @@ class Prompt(Horizontal):
         entry.focus()
 
     def answer(self) -> None:
-        """``y`` to the open question."""
+        """``y`` to the open question, once it stood long enough to be read."""
+        if time.monotonic() - self._asked_at < ANSWER_AFTER_S:
+            return
         yes, self._yes = self._yes, None
         self._hide()
         if yes is not None:
             yes()
-        self._say_waiting()
+        self.say_waiting()
 
     def submit(self, value: str) -> None:
         """``enter`` on the text line."""
@@ -81,20 +101,33 @@ class Prompt(Horizontal):
         self._hide()
         if save is not None:
             save(value)
-        self._say_waiting()
+        self.say_waiting()
 
     def close(self) -> bool:
         """``esc``: whether anything was open or shown."""
         shown = self.display
         self._yes = self._save = None
         self._hide()
-        self._say_waiting()
+        self.say_waiting()
         return bool(shown)
 
-    def _say_waiting(self) -> None:
+    def dismiss(self) -> None:
+        """Something else was done: the toast goes, a question does not."""
+        if self.display and not self.asking:
+            self._hide()
+
+    def say_waiting(self) -> None:
+        """What was to be said while something else was open."""
         waiting, self._waiting = self._waiting, None
-        if waiting is not None and not self.asking:
+        if waiting is not None:
             self.say(*waiting)
+
+    def fit(self) -> None:
+        """The terminal's size changed: wrap again."""
+        if self.display and not self.typing:
+            timer, self._timer = self._timer, None
+            self._paint(*self._shown)
+            self._timer = timer
 
     def _fade(self) -> None:
         if not self.asking:
@@ -113,8 +146,12 @@ class Prompt(Horizontal):
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
-        width = max(10, self.app.size.width - 2)
-        wrapped = [text] if one_line else paint.wrap(text, width)[:MOST_LINES]
+        self._shown = (text, role)
+        size = self.app.size
+        most = max(1, min(MOST_LINES, size.height - 3))
+        wrapped = [text] if one_line else paint.wrap(text, max(10, size.width - 2))
+        if len(wrapped) > most:
+            wrapped = [*wrapped[: most - 1], f"{wrapped[most - 1]} …"]
         lines = [((each if one_line else f" {each}", f"{role}"),) for each in wrapped]
         self.styles.height = len(lines)
         self.display = True

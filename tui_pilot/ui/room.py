@@ -26,6 +26,8 @@ class Room(Vertical, can_focus=True):
     room: ClassVar[str] = ""
     title: ClassVar[str] = ""
     help_text: ClassVar[str] = ""
+    alone_when_compact: ClassVar[bool] = True
+    """Whether a small terminal shows one pane at a time anyway, so that ``z`` has nothing to do there."""
 
     DEFAULT_CSS = """
     Room { width: 1fr; height: 1fr; overflow: hidden hidden; }
@@ -39,9 +41,9 @@ class Room(Vertical, can_focus=True):
         Binding("G,end", "jump(1)", "last", show=False),
         Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
         Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
-        Binding("enter", "enter", "open", show=False),
-        Binding("tab", "next_pane", "next pane", show=False),
-        Binding("z", "zoom", "this pane alone", show=False),
+        Binding("enter", "enter", "open or unfold", show=False),
+        Binding("tab", "tab", "next pane", show=False),
+        Binding("z", "pane_alone", "this pane alone, and back", show=False),
     ]
 
     def __init__(self) -> None:
@@ -82,6 +84,22 @@ class Room(Vertical, can_focus=True):
     def can_search(self) -> bool:
         return False
 
+    def open_pane(self) -> str:
+        """The pane that the keys go to, by name; empty where the room is one pane."""
+        return str(getattr(self, "pane", None) or "")
+
+    def why_no_zoom(self) -> str | None:
+        """Why ``z`` changes nothing now; None if it does."""
+        if type(self).action_zoom is Room.action_zoom:
+            return "this room is one pane, and it has the whole screen"
+        if self.compact and self.alone_when_compact:
+            return "on a terminal this small each pane stands alone already; tab goes to the next"
+        return None
+
+    def why_no_tab(self) -> str | None:
+        """Why ``tab`` changes nothing; None if it does."""
+        return "this room is one pane" if type(self).action_next_pane is Room.action_next_pane else None
+
     @property
     def sheet_format(self) -> str:
         """The format in which ``e`` writes the sheet from this room."""
@@ -100,6 +118,30 @@ class Room(Vertical, can_focus=True):
         write = getattr(self.app, "show_frame", None)
         if write is not None:
             write()
+
+    def _say(self, text: str) -> None:
+        """A toast, in an app that has them."""
+        say = getattr(self.app, "say", None)
+        if say is not None:
+            say(text)
+
+    def action_pane_alone(self) -> None:
+        """``z``: the pane alone, or why not."""
+        why = self.why_no_zoom()
+        if why is not None:
+            self._say(f"z: {why}")
+            return
+        self.action_zoom()
+        self.keys_changed()
+
+    def action_tab(self) -> None:
+        """``tab``: the next pane, or why not."""
+        why = self.why_no_tab()
+        if why is not None:
+            self._say(f"tab: {why}")
+            return
+        self.action_next_pane()
+        self.keys_changed()
 
     # Keys of the room; a subclass overrides what it has.
 

@@ -14,6 +14,7 @@ from tui_pilot.run_folder import RunFolder, short_id
 from tui_pilot.ui import actions, operate
 from tui_pilot.ui.feed import Feed
 from tui_pilot.ui.overlays import Picking
+from tui_pilot.ui.pace import Pace
 from tui_pilot.ui.prompt import Prompt
 from tui_pilot.ui.room import Room
 from tui_pilot.ui.snapshot import Snapshot
@@ -33,6 +34,7 @@ class RunKeys(App[None]):
     starting: bool
     feed: Feed
     picked: VariantChoice | None = None
+    pace: Pace
 
     class Said(Message):
         """A worker has something to tell."""
@@ -74,11 +76,14 @@ class RunKeys(App[None]):
 
     def why_not(self, name: str) -> str | None:
         """Why an action cannot work now; None if it can."""
+        if name == "copy" and self.snapshot.folder is None and not self.room.copied():
+            return "nothing is selected here"
         return actions.why_not(name, self.snapshot, self.room.selected_phase(), self.starting, self.room.can_search())
 
     def may(self, name: str, key: str = "") -> bool:
         """Whether an action can work now; if not, it is said why."""
-        why = self.why_not(name)
+        why = "keys came faster than anybody types, as a paste does: nothing was done" if self.pace.pasted else None
+        why = why or self.why_not(name)
         if why is not None:
             shown = key or next((each.key for each in actions.ACTIONS if each.name == name), name)
             self.say(f"{shown}: {why}", "warn")

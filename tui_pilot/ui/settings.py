@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from tui_pilot.run_folder import write_json
-from tui_pilot.ui.theme import THEMES
+from tui_pilot.ui.theme_names import THEMES
 
 
 def settings_file() -> Path:

@@ -9,6 +9,8 @@ from rich.color import Color
 from rich.style import Style
 from textual.theme import Theme
 
+from tui_pilot.ui.theme_names import THEMES
+
 ROLES = ("text", "dim", "pass", "warn", "fail", "running", "bar", "head", "rule", "trained", "lost")
 
 # 256-colour numbers: text at least 4.5:1 on the ground, bars 3:1. A pair is (colour, ground of its own).
@@ -30,7 +32,6 @@ PALETTES: dict[str, dict[str, int | tuple[int, int]]] = {
         "trained": (252, 238),
     },
 }  # fmt: skip
-THEMES = (*PALETTES, "ansi")
 BOLD = ("fail", "running", "head")
 
 ASCII = str.maketrans(
@@ -70,8 +71,8 @@ def _style(theme: str, role: str) -> Style:
     reverse = True if "reverse" in extras else None
     underline = True if "underline" in extras else None
     if theme == "ansi":
-        named = {"dim": "bright_black", "rule": "bright_black", "pass": "green", "warn": "yellow", "fail": "red"}
-        named |= {"running": "cyan", "lost": "red", "bar": "default"}
+        named = {"dim": "bright_black", "rule": "bright_black", "pass": "green", "warn": "yellow", "fail": "bright_red"}
+        named |= {"running": "cyan", "lost": "bright_red", "bar": "default"}
         return Style(color=named.get(name, "default"), bold=bold, reverse=reverse, underline=underline)
     palette = PALETTES[theme]
     source = {"head": "text", "rule": "dim", "lost": "fail"}.get(name, name)
@@ -105,23 +106,22 @@ def hex_of(number: int) -> str:
 
 def textual_themes() -> list[Theme]:
     """The same roles for Textual's own widgets (the palette, text fields)."""
-    themes = []
-    for name, palette in PALETTES.items():
-        ground, text, running = palette["ground"], palette["text"], palette["running"]
-        assert isinstance(ground, int) and isinstance(text, int) and isinstance(running, int)
-        back, word, accent = hex_of(ground), hex_of(text), hex_of(running)
-        themes.append(
-            Theme(
-                name=name,
-                primary=accent,
-                foreground=word,
-                background=back,
-                surface=back,
-                panel=back,
-                dark=name != "light",
-            )
-        )
-    themes.append(
-        Theme(name="ansi", primary="ansi_cyan", foreground="ansi_default", background="ansi_default", ansi=True)
+    return [_textual(name) for name in THEMES]
+
+
+def _textual(name: str) -> Theme:
+    palette = PALETTES.get(name)
+    if palette is None:  # the terminal's own ground and sixteen colours
+        return Theme(name=name, primary="ansi_cyan", foreground="ansi_default", background="ansi_default", ansi=True)
+    ground, text, running = palette["ground"], palette["text"], palette["running"]
+    assert isinstance(ground, int) and isinstance(text, int) and isinstance(running, int)
+    back, word = hex_of(ground), hex_of(text)
+    return Theme(
+        name=name,
+        primary=hex_of(running),
+        foreground=word,
+        background=back,
+        surface=back,
+        panel=back,
+        dark=name != "light",
     )
-    return themes

@@ -27,6 +27,7 @@ CHART_EVERY_S = 5.0
 class PilotRoom(Room):
     room: ClassVar[str] = "pilot"
     title: ClassVar[str] = "Pilot"
+    alone_when_compact: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "Fifteen phases, always in this order. pass: looked and found right. warn: look yourself.\n"
         "FAIL: wrong, with what was seen and expected. unchecked: could not look. skipped: your plan says so.\n"
