@@ -6,22 +6,21 @@ Live view, replay, tests, screenshots and the sheet all use this one fold.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from tui_pilot.events import schema
 from tui_pilot.store.memory import with_devices
-from tui_pilot.store.state import Event, Live, Row, RunState, Stage
-
-KEPT_FEED = 500
+from tui_pilot.store.state import Draft, Event, Live, Row, RunState, Stage, changed, extended, fed
 
 
 def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
     """``reduce`` over many events."""
-    current = state or RunState()
+    begin = state or RunState()
+    draft: RunState = Draft.of(begin)
+    told = False
     for event in events:
-        current = reduce(current, event)
-    return current
+        draft, told = reduce(draft, event), True
+    return draft.done() if told and isinstance(draft, Draft) else begin
 
 
 def reduce(state: RunState, event: Event) -> RunState:
@@ -31,10 +30,10 @@ def reduce(state: RunState, event: Event) -> RunState:
         return state
     after = handler(state, event)
     if event["kind"] in _FED:
-        after = replace(after, feed=(*after.feed[-KEPT_FEED + 1 :], event), feed_count=after.feed_count + 1)
-    at, mono = event.get("at"), event.get("mono")
+        after = fed(after, event)
+    at = event.get("at")
     if at is not None and (after.last_event is None or at >= after.last_event):
-        after = replace(after, last_event=at, last_mono=mono)
+        after = changed(after, last_event=at, last_mono=event.get("mono"))
     return after
 
 
@@ -43,16 +42,16 @@ def _with_row(state: RunState, phase: str, **changes: Any) -> RunState:
         return state
     place = schema.PHASES.index(phase)
     rows = list(state.rows)
-    rows[place] = replace(rows[place], **changes)
-    return replace(state, rows=tuple(rows))
+    rows[place] = changed(rows[place], **changes)
+    return changed(state, rows=tuple(rows))
 
 
 def _run_started(state: RunState, event: Event) -> RunState:
     supervisor = {key: event.get(key) for key in ("pid", "pid_start", "host", "boot")}
     if event.get("again"):
         # A resume test of an ended run: its rows, its start and its end stay what they are.
-        return replace(state, state="running", again=event.get("at"), supervisor=supervisor)
-    return replace(
+        return changed(state, state="running", again=event.get("at"), supervisor=supervisor)
+    return changed(
         state,
         run=event.get("run", ""),
         run_kind=event.get("run_kind", "pilot"),
@@ -69,11 +68,11 @@ def _run_started(state: RunState, event: Event) -> RunState:
 
 def _run_ended(state: RunState, event: Event) -> RunState:
     rows = tuple(
-        replace(row, verdict="not_run") if row.verdict in (None, "running") else replace(row, progress=None)
+        changed(row, verdict="not_run") if row.verdict in (None, "running") else changed(row, progress=None)
         for row in state.rows
     )
     first = state.again is None
-    return replace(
+    return changed(
         state,
         state=event.get("state", "finished"),
         text=event.get("text", ""),
@@ -98,18 +97,18 @@ def _stage_started(state: RunState, event: Event) -> RunState:
     )
     # A queued test waits for an attempt of its own, past the stages that run before it.
     taken_up = stage.name == "resume" and (stage.attempt > 1 or state.again is not None)
-    return replace(state, stage=stage, queued=None if taken_up else state.queued)
+    return changed(state, stage=stage, queued=None if taken_up else state.queued)
 
 
 def _stage_ended(state: RunState, event: Event) -> RunState:
     if state.stage is None or state.stage.name != event.get("stage"):
         return state
-    return replace(state, stage=None, live={})
+    return changed(state, stage=None, live={})
 
 
 def _rank_started(state: RunState, event: Event) -> RunState:
     facts = {key: value for key, value in event.items() if key not in ("v", "kind", "n", "source")}
-    return replace(state, ranks={**state.ranks, int(event.get("rank", 0)): facts})
+    return changed(state, ranks={**state.ranks, int(event.get("rank", 0)): facts})
 
 
 def _phase_started(state: RunState, event: Event) -> RunState:
@@ -123,7 +122,7 @@ def _phase_started(state: RunState, event: Event) -> RunState:
     if row.verdict not in (None, "running") and row.attempt and attempt > row.attempt:
         attempts = (*attempts, _attempt(row))
     return _with_row(
-        replace(state, live={}),
+        changed(state, live={}),
         row.phase,
         verdict="running",
         reasons=(),
@@ -170,7 +169,7 @@ def _phase_ended(state: RunState, event: Event) -> RunState:
         reasons = (*row.reasons, *(event.get("reasons") or ()))
         return _with_row(state, row.phase, reasons=reasons, memory=tuple(joined), ended=event.get("at"))
     return _with_row(
-        replace(state, live={} if row.running else state.live),
+        changed(state, live={} if row.running else state.live),
         row.phase,
         verdict=event.get("verdict"),
         reasons=tuple(event.get("reasons") or ()),
@@ -207,7 +206,7 @@ def _live(state: RunState, event: Event) -> RunState:
     new = Live(
         row.phase, allocated, reserved, _most(old.allocated_highest, allocated), _most(old.reserved_highest, reserved)
     )
-    return replace(state, live={**state.live, rank: new})
+    return changed(state, live={**state.live, rank: new})
 
 
 def _most(*values: int | None) -> int | None:
@@ -244,21 +243,18 @@ def _update(state: RunState, event: Event) -> RunState:
         return state
     step = int(event.get("update", 0))
     loss, lr = event.get("loss"), event.get("lr")
-    return replace(
-        state,
-        loss=state.loss if loss is None else (*state.loss, (step, loss)),
-        lr=state.lr if lr is None else (*state.lr, (step, lr)),
-    )
+    if loss is not None:
+        state = extended(state, "loss", (step, loss))
+    return state if lr is None else extended(state, "lr", (step, lr))
 
 
 def _validation(state: RunState, event: Event) -> RunState:
-    point = (int(event.get("update", 0)), event.get("metrics") or {})
-    return replace(state, validation=(*state.validation, point))
+    return extended(state, "validation", (int(event.get("update", 0)), event.get("metrics") or {}))
 
 
 def _facts(state: RunState, event: Event) -> RunState:
     name, value = str(event.get("name")), event.get("value")
-    state = replace(state, facts={**state.facts, name: value})
+    state = changed(state, facts={**state.facts, name: value})
     if name == "ways_out" and isinstance(value, dict):
         for phase, ways in value.items():
             state = _with_ways(state, phase, ways)
@@ -289,24 +285,24 @@ def _note(state: RunState, event: Event) -> RunState:
     note = {"at": event.get("at"), "text": event.get("text", "")}
     if event.get("phase") in schema.PHASES:
         note["phase"] = event["phase"]
-    return replace(state, notes=(*state.notes, note))
+    return changed(state, notes=(*state.notes, note))
 
 
 def _decision(state: RunState, event: Event) -> RunState:
     decision = {"decision": event.get("decision"), "note": event.get("note"), "at": event.get("at")}
-    return replace(state, decision=decision)
+    return changed(state, decision=decision)
 
 
 def _request(state: RunState, event: Event) -> RunState:
-    return replace(state, requests=(*state.requests, dict(event)))
+    return changed(state, requests=(*state.requests, dict(event)))
 
 
 def _queued(state: RunState, event: Event) -> RunState:
-    return replace(state, queued=event.get("text"))
+    return changed(state, queued=event.get("text"))
 
 
 def _cleaned(state: RunState, event: Event) -> RunState:
-    return replace(state, cleaned=(*state.cleaned, *(event.get("removed") or ())))
+    return changed(state, cleaned=(*state.cleaned, *(event.get("removed") or ())))
 
 
 def _same(state: RunState, event: Event) -> RunState:

@@ -6,12 +6,13 @@ something changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tui_pilot.events import schema
 from tui_pilot.gates.verdict import worst
+from tui_pilot.store.points import Points, as_points
 
 Event = Mapping[str, Any]
 
@@ -95,9 +96,9 @@ class RunState:
     rows: tuple[Row, ...] = tuple(Row(phase) for phase in schema.PHASES)
     ranks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     live: Mapping[int, Live] = field(default_factory=dict)  # of the phase that runs, by rank
-    loss: tuple[tuple[int, float | str], ...] = ()
-    lr: tuple[tuple[int, float | str], ...] = ()
-    validation: tuple[tuple[int, Mapping[str, Any]], ...] = ()
+    loss: Sequence[tuple[int, float | str]] = Points()  # update, value
+    lr: Sequence[tuple[int, float | str]] = Points()
+    validation: Sequence[tuple[int, Mapping[str, Any]]] = Points()
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Mapping[str, Any], ...] = ()
     decision: Mapping[str, Any] | None = None
@@ -122,3 +123,70 @@ class RunState:
     def running_row(self) -> Row | None:
         """The phase that runs now."""
         return next((row for row in self.rows if row.running), None)
+
+
+CURVE_GROUPS = 1024
+CURVES = ("loss", "lr", "validation")
+KEPT_FEED = 500
+
+
+def bounded() -> RunState:
+    """A state to fold into whose size does not grow with the log: its curves are thinned and keep their extremes."""
+    loss, lr, validation = (Points(limit=CURVE_GROUPS) for _ in CURVES)
+    return RunState(loss=loss, lr=lr, validation=validation)
+
+
+class Draft(RunState):
+    """A state that a fold over many events has to itself: ``changed`` changes it in place."""
+
+    @staticmethod
+    def of(state: RunState) -> Draft:
+        """A draft that begins as this state."""
+        draft = object.__new__(Draft)
+        draft.__dict__.update(state.__dict__)
+        for name in CURVES:
+            draft.__dict__[name] = as_points(getattr(state, name))
+        draft.__dict__["feed"] = list(state.feed)
+        return draft
+
+    def done(self) -> RunState:
+        """The state as it is now, for others to hold."""
+        state = object.__new__(RunState)
+        state.__dict__.update(self.__dict__)
+        state.__dict__["feed"] = tuple(self.feed[-KEPT_FEED:])
+        return state
+
+
+Value = TypeVar("Value", RunState, Row)
+
+
+def changed(value: Value, /, **changes: Any) -> Value:
+    """``dataclasses.replace`` without running ``__init__``: a log is folded several times as fast."""
+    if type(value) is Draft:
+        value.__dict__.update(changes)
+        return value
+    new = object.__new__(type(value))
+    new.__dict__.update(value.__dict__)
+    new.__dict__.update(changes)
+    return new
+
+
+def extended(state: RunState, name: str, point: tuple[int, Any]) -> RunState:
+    """The state with one more point of the curve ``name``."""
+    points = getattr(state, name)
+    if type(state) is Draft:
+        points.append(point)
+        return state
+    return changed(state, **{name: as_points(points).and_then(point)})
+
+
+def fed(state: RunState, event: Event) -> RunState:
+    """The state with one more event of its feed."""
+    if type(state) is not Draft:
+        feed = (*state.feed[-KEPT_FEED + 1 :], event)
+        return changed(state, feed=feed, feed_count=state.feed_count + 1)
+    held: Any = state.feed
+    held.append(event)
+    if len(held) > 2 * KEPT_FEED:
+        del held[:-KEPT_FEED]
+    return changed(state, feed_count=state.feed_count + 1)

@@ -16,11 +16,11 @@ from tui_pilot.errors import (
     EXIT_UNCHECKED,
     RunFolderError,
 )
-from tui_pilot.events.reader import Reader
+from tui_pilot.events.reader import PIECE_BYTES, Reader
 from tui_pilot.events.schema import PHASES, PHASES_OF
 from tui_pilot.gates.verdict import Reason
 from tui_pilot.run_folder import RunFolder, is_live
-from tui_pilot.store.fold import reduce
+from tui_pilot.store.fold import fold, reduce
 from tui_pilot.store.memory import binding_phase, with_devices
 from tui_pilot.store.state import Row, RunState
 from tui_pilot.version import VERSION
@@ -38,11 +38,15 @@ def load_state(folder: RunFolder, on_event: OnEvent | None = None) -> tuple[RunS
 
 def reload_state(state: RunState, reader: Reader, on_event: OnEvent | None = None) -> RunState:
     """The state after what was written since the reader's last look."""
-    for event in reader.poll():
-        state = reduce(state, event)
-        if on_event is not None:
+    if on_event is not None:
+        for event in reader.stream():
+            state = reduce(state, event)
             on_event(event, state)
-    return state
+        return state
+    while True:
+        state = fold(reader.poll(PIECE_BYTES), state)
+        if not reader.behind:
+            return state
 
 
 def as_seen(state: RunState, live: bool) -> RunState:

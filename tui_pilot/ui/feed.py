@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tui_pilot.errors import PilotError
-from tui_pilot.events.reader import Reader
+from tui_pilot.events.reader import PIECE_BYTES, Reader
 from tui_pilot.run_folder import RunFolder, beat, drop_lock, is_live, read_lock, take_lock
 from tui_pilot.store.fold import fold
-from tui_pilot.store.state import RunState
+from tui_pilot.store.state import RunState, bounded
 from tui_pilot.store.view import as_seen
 from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.gpu_readings import NvmlWatch, SampleTail, stale, with_history
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 POLL_LIVE_S, POLL_IDLE_S = 0.05, 0.5
 PUBLISH_S = 0.5
+READ_S, FIRST_READ_S = 0.25, 0.1
 CHECK_S = 1.0
 START_GRACE_S = 15.0
 AMD = "AMD: torch's own numbers only, NVML is NVIDIA's"
@@ -109,8 +110,8 @@ class Feed:
                 self._problem = f"the screen cannot read this run: {type(error).__name__}: {error}"
                 self._publish(time.monotonic())
                 self._wake.wait(1.0)
-            pause = POLL_LIVE_S if self._live else POLL_IDLE_S
-            self._wake.wait(pause)
+            if self._reading is None:
+                self._wake.wait(POLL_LIVE_S if self._live else POLL_IDLE_S)
             self._wake.clear()
         self._release()
 
@@ -118,7 +119,8 @@ class Feed:
         self._folder = folder
         self._reader = Reader(folder.events) if folder is not None else None
         self._samples = SampleTail(folder.samples) if folder is not None else None
-        self._state = RunState()
+        self._state = bounded()
+        self._reading: float | None = None
         self._host = HostWatch()
         self._peaks = LivePeaks()
         self._phase: tuple[str, int] | None = None
@@ -131,6 +133,7 @@ class Feed:
         self._since = time.monotonic() if fresh else -1e9
         self._verdicts: object = None
         self._shown: object = None
+        self._shown_state: RunState | None = None
 
     def _turn(self) -> None:
         with self._lock:
@@ -143,11 +146,8 @@ class Feed:
         if checked:
             self._checked = now
             self._check_life()
-        events = self._reader.poll() if self._reader is not None else []
-        if events:
-            self._state = fold(events, self._state)
-            self._peaks.take(events)
-        if checked:
+        self._read(now)
+        if checked and self._reading is None:
             self._judge_life(now)
             if self._samples is not None:
                 self._samples.poll()
@@ -156,10 +156,24 @@ class Feed:
             if self._live:
                 self._host.poll(self._state)
         self._maybe_publish(now)
-        if self._folder is not None and not self._plan_read:  # after the first paint: reading a plan loads much
+        # After the first paint: reading a plan loads much.
+        if self._folder is not None and not self._plan_read and self._reading is None:
             self._plan_read = True
             self._run_plan = _plan_of(self._folder)
             self._publish(now)
+
+    def _read(self, now: float) -> None:
+        """Fold what was written. A long log is read in pieces, for a quarter of a second at most, and said to be."""
+        reader, turn = self._reader, READ_S if self._state.last_event else FIRST_READ_S
+        while reader is not None:
+            events = reader.poll(PIECE_BYTES)
+            if events:
+                self._state = fold(events, self._state)
+                self._peaks.take(events)
+            self._reading = reader.share if reader.behind else None
+            if self._reading is None or self._stopping or time.monotonic() - now >= turn:
+                return
+            time.sleep(0)  # a key that waits comes first
 
     def _check_life(self) -> None:
         """The lock is asked before the log is read: a supervisor writes its last word before it lets go."""
@@ -200,12 +214,12 @@ class Feed:
             self._lost,
             tuple(row.verdict for row in self._state.rows),
         )
-        moved = (self._state, self._keys_pid, self._holds_keys, self._nvml.views, self._host.peak)
+        shown = (self._reading, self._keys_pid, self._holds_keys, self._nvml.views, self._host.peak)
+        moved = shown != self._shown or self._state is not self._shown_state
         due = now - self._published >= PUBLISH_S
         at_edge = edges != self._verdicts
-        changed = moved != self._shown or self._live
-        if at_edge or (due and changed and (moved != self._shown or now - self._published >= 1.0)):
-            self._verdicts, self._shown = edges, moved
+        if at_edge or (due and moved) or (self._live and now - self._published >= 1.0):
+            self._verdicts, self._shown, self._shown_state = edges, shown, self._state
             self._publish(now)
 
     def _publish(self, now: float) -> None:
@@ -230,6 +244,7 @@ class Feed:
             broken_lines=reader.broken if reader is not None else 0,
             unknown_kinds=reader.unknown if reader is not None else 0,
             problem=self._problem,
+            reading=self._reading,
         )
         with self._lock:
             self._newest = snapshot

@@ -64,6 +64,7 @@ class Snapshot:
     another screen has the keys (``keys_pid``). ``now_mono`` is time.monotonic() and ``now`` Unix seconds of the same
     moment, so that a room can say how long ago something was without reading a clock. ``host_peak`` is the highest
     resident memory of the largest rank since the running phase began, bytes, as far as it was seen from outside.
+    ``reading``: the log is longer than what was read of it so far, this share (0 to 1); None once all of it was.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -83,6 +84,7 @@ class Snapshot:
     broken_lines: int = 0
     unknown_kinds: int = 0
     problem: str | None = None
+    reading: float | None = None
 
     @property
     def device_text(self) -> str:

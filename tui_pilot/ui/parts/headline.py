@@ -72,6 +72,9 @@ def _parts(snapshot: Snapshot, short: bool) -> tuple[str, str, str, tuple[Span, 
     state = snapshot.state
     if snapshot.problem and snapshot.folder is None and snapshot.plan is None:
         return "✗", "fail", "ERROR", ((snapshot.problem, "fail"),), ""
+    if snapshot.reading is not None:
+        said = f"reading the log, {snapshot.reading:.0%}" + ("" if short else "; the rows are those read so far")
+        return "·", "dim", "OPENING", ((said, "text"),), ""
     if snapshot.folder is None or state.state == "new":
         return _before(snapshot, short)
     if snapshot.lost:
