@@ -13,6 +13,7 @@ from typing import Any
 
 from tui_pilot.commands import narrate, tables
 from tui_pilot.commands.output import say, write_json, write_lines
+from tui_pilot.commands.spoken import Speaker
 from tui_pilot.errors import EXIT_INTERRUPTED, EXIT_TOOL_FAILED, EXIT_UNCHECKED, PilotError
 from tui_pilot.launch import control
 from tui_pilot.run_folder import RunFolder, short_id
@@ -83,23 +84,38 @@ class Signals:
                 signal.signal(number, handler)
 
 
-def follow(folder: RunFolder, *, stops: bool = True, quiet: bool = False) -> RunState:
-    """Narrate the run to its end. ``stops``: ctrl-c stops the run; else it only leaves. Raises Left."""
+def follow(folder: RunFolder, *, stops: bool = True, quiet: bool = False, plain: bool = False) -> RunState:
+    """Narrate the run to its end. ``stops``: ctrl-c stops the run; else it only leaves. Raises Left.
+
+    ``plain``: sentences on stdout, with a summary now and then; else lines on stderr.
+    """
+    speaker = Speaker() if plain else None
 
     def on_event(event: dict[str, Any], state: RunState) -> None:
+        if speaker is not None:
+            speaker.event(event, state)
+            return
         words = None if quiet else narrate.line(event, state)
         if words is not None:
             say(words)
 
     signals = Signals(folder, stops)
+
+    def look(state: RunState) -> bool:
+        if speaker is not None:
+            speaker.look(state)
+        return signals.look(state)
+
     with signals.listening():
-        return control.wait(folder, on_event, signals.look)
+        return control.wait(folder, on_event, look)
 
 
-def to_the_end(folder: RunFolder, *, as_json: bool, allowed: Collection[str] = (), stops: bool = True) -> int:
-    """Follow a run, then print its document or its table; returns its exit code."""
+def to_the_end(
+    folder: RunFolder, *, as_json: bool, allowed: Collection[str] = (), stops: bool = True, plain: bool = False
+) -> int:
+    """Follow a run, then print its document or its table; returns its exit code. ``plain``: what was said is enough."""
     try:
-        state = follow(folder, stops=stops)
+        state = follow(folder, stops=stops, plain=plain)
     except Left as left:
         if left.exit_code != HUNG_UP:
             name = short_id(folder.id)
@@ -108,6 +124,8 @@ def to_the_end(folder: RunFolder, *, as_json: bool, allowed: Collection[str] = (
     document = snapshot(folder, allowed)
     if as_json:
         write_json(document)
+    elif plain:
+        write_lines([f"all of it: pilot-tui show {short_id(folder.id)}"])
     else:
         write_lines(
             [

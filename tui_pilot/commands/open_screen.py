@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui_pilot.commands.options import load_plan, runs_option, screen_options
-from tui_pilot.commands.output import say
-from tui_pilot.errors import EXIT_PLAN_WRONG, PilotError
+from tui_pilot.commands.follow import to_the_end
+from tui_pilot.commands.options import load_plan, plain_option, runs_option, screen_options
+from tui_pilot.commands.output import say, write_lines
+from tui_pilot.commands.spoken import is_dumb
+from tui_pilot.errors import EXIT_OK, EXIT_PLAN_WRONG, PilotError
+from tui_pilot.events.schema import PHASES
 from tui_pilot.run_folder import RunFolder, find_run
 
 if TYPE_CHECKING:
@@ -36,13 +39,28 @@ def show_screen(**settings: Any) -> int:
     return int(run_screen(**settings))
 
 
+def _speak(folder: RunFolder | None, plan: LoadedPlan | None) -> int:
+    """What the screen would show, as sentences; the run goes on when its onlooker leaves."""
+    if folder is not None:
+        return to_the_end(folder, as_json=False, stops=False, plain=True)
+    name = plan.plan.name if plan is not None else "the plan"
+    start = (
+        f"pilot-tui run {plan.file} --plain" if plan is not None and plan.file is not None else "pilot-tui run --plain"
+    )
+    write_lines([f"{name}: ready, {len(PHASES)} phases, not run yet. Start it: {start}"])
+    return EXIT_OK
+
+
 @click.command(hidden=True)
 @click.argument("target", required=False)
+@plain_option
 @runs_option
 @screen_options
-def open_target(target: str | None, runs: Path, ascii: bool, theme: str | None, mouse: bool) -> int:
+def open_target(target: str | None, plain: bool, runs: Path, ascii: bool, theme: str | None, mouse: bool) -> int:
     """Open the screen on PLAN or RUN, else on the live run, ./pilot.yaml, or the built-in demo."""
     folder, plan = meant(target, runs)
+    if plain or (has_terminal() and is_dumb()):
+        return _speak(folder, plan)
     return show_screen(runs=runs, folder=folder, plan=plan, ascii=ascii, theme=theme, mouse=mouse)
 
 
@@ -87,14 +105,16 @@ def _neither(target: str, runs: Path) -> PilotError:
 
 @click.command()
 @click.argument("run", required=False)
+@plain_option
 @runs_option
 @screen_options
-def attach(run: str | None, runs: Path, ascii: bool, theme: str | None, mouse: bool) -> int:
+def attach(run: str | None, plain: bool, runs: Path, ascii: bool, theme: str | None, mouse: bool) -> int:
     """Open the screen on a run: the live one, else the latest. Without a terminal its lines are printed to its end."""
-    from tui_pilot.commands.follow import to_the_end
     from tui_pilot.store.ledger import live_run
 
     folder = find_run(runs, run) if run else live_run(runs) or find_run(runs, "latest")
+    if plain or (has_terminal() and is_dumb()):
+        return _speak(folder, None)
     if not has_terminal():
         return to_the_end(folder, as_json=False, stops=False)
     return show_screen(runs=runs, folder=folder, ascii=ascii, theme=theme, mouse=mouse)

@@ -12,6 +12,7 @@ import click
 
 from tui_pilot.errors import EXIT_PLAN_WRONG, PilotError
 from tui_pilot.events.schema import PHASES
+from tui_pilot.ui.theme_names import THEMES
 
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
@@ -52,11 +53,25 @@ def allow_option(command: F) -> F:
     )(command)  # fmt: skip
 
 
+def plain_option(command: F) -> F:
+    """``--plain``."""
+    return click.option("--plain", is_flag=True, help="Sentences on stdout, for logs and screen readers.")(command)
+
+
+def _theme(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value not in THEMES:
+        raise PilotError(
+            f"There is no theme {value!r}.", f"Themes: {', '.join(THEMES)}.", code="unknown_theme",
+            title="The command line is wrong", exit_code=EXIT_PLAN_WRONG, value=value,
+        )  # fmt: skip
+    return value
+
+
 def screen_options(command: F) -> F:
     """``--ascii``, ``--theme``, ``--mouse``."""
     for option in (
         click.option("--mouse", is_flag=True, help="Let the screen take the mouse."),
-        click.option("--theme", metavar="NAME", help="dark, light, high-contrast, colour-blind or ansi."),
+        click.option("--theme", metavar="NAME", callback=_theme, help=f"{', '.join(THEMES[:-1])} or {THEMES[-1]}."),
         click.option("--ascii", is_flag=True, help="Only ASCII characters on the screen."),
     ):
         command = option(command)

@@ -25,7 +25,7 @@ from tui_pilot.run_folder import all_runs, is_live, short_id
 @click.option("--variant", metavar="ID", help="Run this variant of the plan.")
 @click.option("--keep-going", is_flag=True, help="Run on past a fail.")
 @click.option("--headless", is_flag=True, help="No screen: plain lines on stderr, the table on stdout, the exit code.")
-@click.option("--plain", is_flag=True, help="The same as --headless.")
+@click.option("--plain", is_flag=True, help="No screen: sentences on stdout, for logs and screen readers.")
 @json_option
 @allow_option
 @runs_option
@@ -52,6 +52,7 @@ def run(
     """
     from tui_pilot.commands.follow import to_the_end
     from tui_pilot.commands.open_screen import has_terminal, show_screen
+    from tui_pilot.commands.spoken import is_dumb
     from tui_pilot.launch import start
 
     loaded, words = load_plan(plan, sets, variant)
@@ -64,7 +65,8 @@ def run(
         tell=say,
     )  # fmt: skip
     start.start(folder)
-    if headless or plain or as_json or not has_terminal():
+    spoken = not (headless or as_json) and (plain or (has_terminal() and is_dumb()))
+    if headless or as_json or spoken or not has_terminal():
         say(f"run: {folder.id} in {folder.path}")
-        return to_the_end(folder, as_json=as_json, allowed=allowed)
+        return to_the_end(folder, as_json=as_json, allowed=allowed, plain=spoken)
     return show_screen(runs=runs, folder=folder, ascii=ascii, theme=theme, mouse=mouse)
