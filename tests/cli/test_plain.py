@@ -86,4 +86,4 @@ def test_an_unknown_theme_is_refused_with_the_five_names(here: Path, capsys: Cap
 
 
 def test_the_names_are_those_of_the_colours() -> None:
-    assert THEMES == (*PALETTES, "ansi")
+    assert list(THEMES) == [*PALETTES, "ansi"]
