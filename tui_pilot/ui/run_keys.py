@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from textual.app import App
 from textual.message import Message
 
 from tui_pilot.run_folder import RunFolder, short_id
@@ -19,6 +18,7 @@ from tui_pilot.ui.prompt import Prompt
 from tui_pilot.ui.room import Room
 from tui_pilot.ui.snapshot import Snapshot
 from tui_pilot.ui.variant_choices import VariantChoice, choices
+from tui_pilot.ui.wire import QuietApp
 
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VARIANT_COLUMNS = f"  {'variant':<15}same?       need   changes"
 
 
-class RunKeys(App[None]):
+class RunKeys(QuietApp):
     """The half of the app that writes: everything goes through ``operate`` on worker threads."""
 
     runs: Path
