@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import compileall
 import dataclasses
 import errno
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from launch_runs import FAKE_STAGE, fake_plan, prepare
 
 from tui_pilot.errors import RunFolderError
-from tui_pilot.launch import revisions
+from tui_pilot.launch import code, revisions
 from tui_pilot.launch import start as starting
 from tui_pilot.launch.code import copy_pilot_side
 from tui_pilot.plan.load import LoadedPlan
@@ -45,14 +48,31 @@ def test_folder_holds_plan_code_and_identity(runs: Path) -> None:
 
 def test_copied_pilot_side_imports_without_ours(tmp_path: Path) -> None:
     copy_pilot_side(tmp_path / "code")
-    code = (
+    script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import tui_pilot.plan.batch, tui_pilot.run_folder, tui_pilot.events.writer, tui_pilot.gates.verdict\n"
         "assert tui_pilot.__file__.startswith(sys.argv[1]), tui_pilot.__file__\n"
     )
-    argv = [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "code")]
+    argv = [sys.executable, "-I", "-S", "-c", script, str(tmp_path / "code")]
     subprocess.run(argv, check=True, timeout=60)
     assert not list((tmp_path / "code").rglob("ui")) and not list((tmp_path / "code").rglob("load.py"))
+
+
+def test_compiled_modules_come_along_and_are_no_part_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = shutil.copytree(code.PACKAGE, tmp_path / "tui_pilot", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code, "PACKAGE", package)
+    plain = copy_pilot_side(tmp_path / "plain")
+    compileall.compile_dir(package, quiet=2)
+    (package / "gates" / "__pycache__" / "rows.cpython-27.pyc").write_bytes(b"another Python's")
+    assert copy_pilot_side(tmp_path / "code") == plain
+    assert not list((tmp_path / "code").rglob("*cpython-27*"))
+    say = f"import sys; sys.path.insert(0, {str(tmp_path / 'code')!r}); import tui_pilot.gates.rows"
+    argv = [sys.executable, "-v", "-I", "-S", "-c", say]
+    told = subprocess.run(argv, check=True, timeout=60, capture_output=True, text=True).stderr
+    for name in ("tui_pilot/__pycache__/__init__", "gates/__pycache__/rows"):
+        assert re.search(rf"code object from '.*{name}\..*pyc'", told), name
 
 
 def test_ids_are_never_reused(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
