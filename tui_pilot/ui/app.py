@@ -7,15 +7,18 @@ nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
+from textual import events, on
+from textual.actions import ActionParseResult
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.dom import DOMNode
 from textual.message import Message
 from textual.widgets import Input
 
@@ -173,8 +176,19 @@ class PilotApp(RunKeys):
     def _show(self) -> None:
         if not self.is_running or len(self.screen_stack) > 1:
             return
-        self.room.show(self.snapshot)
+        try:
+            self.room.show(self.snapshot)
+        except Exception as error:
+            self.failed(error)
         self.show_frame()
+
+    def failed(self, error: Exception) -> None:
+        """A fault of a room or of a key: it is said and kept in a file, and everything else goes on."""
+        if self.is_headless:
+            raise error
+        said = f"{self.room.title}: this is a fault of pilot-tui itself: {operate.fault(self.snapshot.folder, error)}"
+        if said != self.prompt.said:
+            self.say(said, "fail")
 
     def show_frame(self) -> None:
         width = self.size.width
@@ -183,11 +197,16 @@ class PilotApp(RunKeys):
         self.query_one("#top", Lines).write([first_line(titles, self._opened, self.snapshot, width), head], 0)
         can = [each.name for each in actions.ACTIONS if self.why_not(each.name) is None]
         picked = self.picked.id if self.picked else None
+        if self.prompt.asking:
+            asked = [(0, key) for key in self.prompt.keys]
+            self.query_one("#keys", Lines).write([actions.keys_line(asked, width)], 0)
+            return
         own = [hint for hint in self.room.hints() if hint[0] != "z" or self.room.why_no_zoom() is None]
         found = actions.hints(self.snapshot, own, can, picked, self.room.room)
         self.query_one("#keys", Lines).write([actions.keys_line(found, width)], 0)
 
-    def on_resize(self, event: events.Resize) -> None:
+    @on(events.Resize)
+    def _fit(self, event: events.Resize) -> None:
         for room in self.rooms:
             room.fit_to(event.size.width, event.size.height)
         self.prompt.fit()
@@ -220,6 +239,18 @@ class PilotApp(RunKeys):
                 if event.key not in ("escape", "ctrl+c") and event.key in self.screen.active_bindings:
                     self.prompt.dismiss()
         await super().on_event(event)
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except Exception as error:
+            self.failed(error)
+            return True
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a question is open only its own keys answer; where text is typed, letters are text."""

@@ -21,6 +21,11 @@ MOVES: tuple[Key, ...] = (
     ("esc", "close what is on top; it never leaves", None),
 )
 
+LAST: tuple[Key, ...] = (
+    ("ctrl+l", "draw everything again, if something else wrote here", None),
+    ("ctrl+c", "does not leave; says which key does", None),
+)
+
 PANES = {
     "pilot detail": "everything known of one phase. reasons say what was seen, what was expected, where, and what to "
     "do. known says how each number was got: exact, sampled (a floor), predicted (~) or NA.",
@@ -82,7 +87,7 @@ def page(room: Room, why_not: Callable[[str], str | None]) -> tuple[str, Callabl
     keys = (
         (f"keys of {room.title}", [(key, does, None) for key, does, _ in own]),
         ("keys that move", [*MOVES, *panes]),
-        ("keys of every room", [*everywhere, ("ctrl+c", "does not leave; says which key does", None)]),
+        ("keys of every room", [*everywhere, *LAST]),
     )
     title = f"help: {room.title}, {pane}" if said else f"help: {room.title}"
     return title, lambda width: lines(room.help_text, f"This pane: {said}" if said else "", keys, width)

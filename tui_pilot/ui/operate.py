@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,21 @@ def copied(folder: RunFolder | None, text: str) -> str:
     if os.environ.get("TMUX"):
         said += ". Inside tmux: tmux set -s set-clipboard on"
     return said
+
+
+def fault(folder: RunFolder | None, error: BaseException) -> str:
+    """Keep the traceback of a fault beside the run; what is known of it in one line."""
+    said = f"{type(error).__name__}: {error}"
+    if folder is None:
+        return said
+    path = folder.path / "logs" / "screen.log"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
+            traceback.print_exception(type(error), error, error.__traceback__, file=stream)
+    except OSError:
+        return said
+    return f"{said}. Where: {path}"
 
 
 def sentence(error: BaseException) -> str:

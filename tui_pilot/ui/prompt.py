@@ -70,6 +70,7 @@ class Prompt(Horizontal):
         self._yes = yes
         self._asked_at = time.monotonic()
         self._paint(question, "warn")
+        self._keys_changed()
 
     def type(self, label: str, value: str, save: Callable[[str], object]) -> None:
         """One line of text; ``enter`` saves, ``esc`` leaves."""
@@ -84,6 +85,7 @@ class Prompt(Horizontal):
         entry.value = value
         entry.cursor_position = len(value)
         entry.focus()
+        self._keys_changed()
 
     def answer(self) -> None:
         """``y`` to the open question, once it stood long enough to be read."""
@@ -93,6 +95,7 @@ class Prompt(Horizontal):
         self._hide()
         if yes is not None:
             yes()
+        self._keys_changed()
         self.say_waiting()
 
     def submit(self, value: str) -> None:
@@ -101,6 +104,7 @@ class Prompt(Horizontal):
         self._hide()
         if save is not None:
             save(value)
+        self._keys_changed()
         self.say_waiting()
 
     def close(self) -> bool:
@@ -108,6 +112,7 @@ class Prompt(Horizontal):
         shown = self.display
         self._yes = self._save = None
         self._hide()
+        self._keys_changed()
         self.say_waiting()
         return bool(shown)
 
@@ -121,6 +126,19 @@ class Prompt(Horizontal):
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             self.say(*waiting)
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """The keys that work while a question or a line is open."""
+        if self.typing:
+            return (("enter", "save"), ("esc", "leave it"))
+        return (("y", "yes"), ("esc", "no"), ("q", "leave")) if self.asking else ()
+
+    def _keys_changed(self) -> None:
+        """The last line names the keys that work now."""
+        write = getattr(self.app, "show_frame", None)
+        if write is not None:
+            write()
 
     def fit(self) -> None:
         """The terminal's size changed: wrap again."""

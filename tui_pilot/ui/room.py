@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.message import Message
 
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.snapshot import Snapshot
@@ -49,6 +50,16 @@ class Room(Vertical, can_focus=True):
     def __init__(self) -> None:
         super().__init__(id=f"room-{self.room}", name=self.room)
         self.snapshot = Snapshot()
+
+    async def _dispatch_message(self, message: Message) -> None:
+        """A fault in one room ends neither the room nor the screen: it is said, and the other rooms go on."""
+        try:
+            await super()._dispatch_message(message)
+        except Exception as error:
+            failed = getattr(self.app, "failed", None)
+            if failed is None:
+                raise
+            failed(error)
 
     # What the app calls. Everything happens on the screen's own thread; nothing here may read a large file.
 
