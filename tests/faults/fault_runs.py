@@ -21,6 +21,8 @@ from tui_pilot.run_folder import RunFolder
 from tui_pilot.store.state import Row, RunState
 from tui_pilot.store.view import load_state
 
+MEASURED = ("load", "forward", "backward", "first_step", "steady_step", "evaluate")
+"""The phases that a prediction speaks of."""
 TINY = (Path(__file__).parent / "tiny.py").read_text("utf-8")
 PLAN = """\
 name: tiny

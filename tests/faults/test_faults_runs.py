@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_runs import TINY, alive, describe, ended, fake_choice, finish, held, plan, prepare, row, verdicts
-from lab import codes
+from fault_runs import MEASURED, TINY, alive, describe, ended, fake_choice, finish, held, plan, prepare, row, verdicts
+from lab import codes, pilot_tui
 
 from tui_pilot.events.schema import PHASES, PHASES_OF
 from tui_pilot.launch import start as starting
+from tui_pilot.launch.foretelling import SWITCH
 from tui_pilot.run_folder import RunFolder, is_live
 from tui_pilot.store.view import snapshot
 
@@ -25,10 +26,11 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
-    """One whole real run of the tiny task."""
+    """One whole real run of the tiny task, which predicts itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(starting, "choose", fake_choice)
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv(SWITCH, "1")
         folder = prepare(tmp_path_factory.mktemp("whole"), plan(), {"tiny.py": TINY})
         finish(folder)
     yield folder
@@ -41,6 +43,24 @@ def test_whole_run_passes(whole: RunFolder) -> None:
     assert shown["state"] == "finished" and shown["exit_code"] == 0
     assert all(each["memory"] and each["duration_s"] is not None for each in shown["phases"])
     assert shown["events"] == {"read": shown["events"]["read"], "broken_lines": 0, "unknown_kinds": 0}
+
+
+def test_a_run_says_what_was_predicted_beside_what_it_measured(whole: RunFolder) -> None:
+    rows = {each["phase"]: each for each in snapshot(whole)["phases"]}
+    kept = json.loads((whole.path / "prediction.json").read_text())
+    assert {each["phase"]: each["allocated_peak"] for each in kept["phases"]} == {
+        phase: each["predicted"]["allocated_peak"] for phase, each in rows.items() if each["predicted"]
+    }
+    for phase in MEASURED:
+        measured = rows[phase]["memory"][0]["allocated_peak"]
+        # A model as small as this one is over between two looks at the counter: what is measured is a floor.
+        assert 0.4 * rows[phase]["predicted"]["allocated_peak"] < measured, phase
+        assert measured <= 1.05 * rows[phase]["predicted"]["allocated_peak"] + 4096, phase
+        assert rows[phase]["predicted"]["reserved_peak"] is None
+    assert rows["stack"]["predicted"] is None
+    shown = pilot_tui(["show", whole.id, "--runs", str(whole.path.parent)], whole.path).stdout
+    assert "~pred" in shown and "predicted before the run" in shown
+    assert not list(whole.path.glob("predict-*")), "nothing is left lying about"
 
 
 def test_resume_test_of_a_finished_run_is_attempt_two_and_bit_equal(whole: RunFolder) -> None:
@@ -76,6 +96,8 @@ def test_two_runs_at_once_and_one_is_stopped(work: Path) -> None:
     assert {verdicts(state)[phase] for phase in ("load", "forward", "backward", "first_step")} == {"pass"}
     assert verdicts(state)["steady_step"] == "not_run" and codes(row(state, "steady_step")) == ["stopped"]
     assert snapshot(one)["exit_code"] == 5
+    # Predictions are left out here: see tests/conftest.py.
+    assert "predicted" not in ended(two).facts and not (two.path / "prediction.json").exists()
     again = command("stop", one.id, folder=work)
     assert again.returncode == 2 and "not running" in again.stderr
     listed = json.loads(command("runs", "--json", folder=work).stdout)["runs"]

@@ -1,4 +1,7 @@
-"""A run that predicts itself: beside what it measures, and for the ways out where memory did not suffice."""
+"""A run that predicts itself: for the ways out where memory did not suffice, and when it goes wrong.
+
+What it says beside what it measured stands with the whole run, in test_faults_runs.py.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_runs import finish, plan, prepare, row
-from lab import pilot_tui, reason_of
+from fault_runs import MEASURED, finish, plan, prepare, row
+from lab import reason_of
 
 from tui_pilot.devices.readings import Gpu
 from tui_pilot.launch.foretelling import SWITCH, Foretelling
 from tui_pilot.plan.model import from_json
 from tui_pilot.plan.variants import with_set
-from tui_pilot.store.view import snapshot
 
-MEASURED = ("load", "forward", "backward", "first_step", "steady_step", "evaluate")
 GIB = 1 << 30
 
 
 def foretold(work: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv(SWITCH, "1")
     return prepare(work, text)
-
-
-def test_a_run_says_what_was_predicted_beside_what_it_measured(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = foretold(work, plan(), monkeypatch)
-    finish(folder)
-    document = snapshot(folder)
-    assert document["state"] == "finished", document["text"]
-    rows = {each["phase"]: each for each in document["phases"]}
-    kept = json.loads((folder.path / "prediction.json").read_text())
-    assert {each["phase"]: each["allocated_peak"] for each in kept["phases"]} == {
-        phase: each["predicted"]["allocated_peak"] for phase, each in rows.items() if each["predicted"]
-    }
-    for phase in MEASURED:
-        measured = rows[phase]["memory"][0]["allocated_peak"]
-        # A model as small as this one is over between two looks at the counter: what is measured is a floor.
-        assert 0.4 * rows[phase]["predicted"]["allocated_peak"] < measured, phase
-        assert measured <= 1.05 * rows[phase]["predicted"]["allocated_peak"] + 4096, phase
-        assert rows[phase]["predicted"]["reserved_peak"] is None
-    assert rows["stack"]["predicted"] is None
-    shown = pilot_tui(["show", folder.id, "--runs", str(folder.path.parent)], work).stdout
-    assert "~pred" in shown and "predicted before the run" in shown
-    assert not list(folder.path.glob("predict-*")), "nothing is left lying about"
 
 
 def test_ways_out_of_an_out_of_memory_say_what_they_need(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,14 +41,6 @@ def test_ways_out_of_an_out_of_memory_say_what_they_need(work: Path, monkeypatch
     assert said["fits"] is None and said["need_bytes"] > 0 and said["phase"] in MEASURED
     own = json.loads((folder.path / "prediction.json").read_text())["phases"]
     assert said["need_bytes"] < max(each["allocated_peak"] for each in own)
-
-
-def test_it_can_be_left_out(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "0")
-    folder = prepare(work, plan(only=("data",)))
-    state = finish(folder)
-    assert "predicted" not in state.facts and not (folder.path / "prediction.json").exists()
-    assert all(each["predicted"] is None for each in snapshot(folder)["phases"])
 
 
 def test_a_prediction_that_dies_leaves_the_run_alone(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
