@@ -1,5 +1,8 @@
 """Makes every picture in screenshots/ from the recorded runs: ``python tests/make_screenshots.py [FOLDER] [NAME...]``.
 
+``python tests/make_screenshots.py --all FOLDER [RUN...]`` draws every room of every recorded run at three sizes, as
+PNG where rsvg-convert is there: for looking, nothing of it is kept.
+
 Nothing is drawn by hand: the real screen opens a copy of a recorded run, gets keys, and is saved. Its clock stands
 still a little after the run ended, so the same code and the same recording give the same bytes.
 """
@@ -8,22 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import html
 import json
 import os
-import re
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from record_run import RECORDED, copy_all
-from rich.cells import cell_len
+from record_run import RECORDED, copy_all, recorded_id
+from screen_grid import Grid, grid_of, text_of
+from screen_svg import svg
 from textual.pilot import Pilot
 
 from tui_pilot.run_folder import RunFolder, drop_lock, take_lock
+from tui_pilot.store import ledger
 from tui_pilot.ui.app import PilotApp
 from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.rooms.examples import ExamplesRoom
@@ -33,8 +38,9 @@ from tui_pilot.ui.theme import Look
 
 TARGET = Path(__file__).resolve().parents[1] / "screenshots"
 DEMO, BROKEN = "demo", "demo-broken"
+SIZES = ((80, 24), (120, 36), (200, 50))
+ROOMS = ("pilot", "examples", "memory", "batch", "runs", "sheet")
 AFTER_S = 180.0
-FONT = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
 
 
 @dataclass(frozen=True)
@@ -49,22 +55,21 @@ class Shot:
     upto: Callable[[dict[str, object]], bool] | None = None
 
 
-def _fifth_update(event: dict[str, object]) -> bool:
-    return event.get("kind") == "update" and event.get("update") == 5
+def fourth_update(event: dict[str, object]) -> bool:
+    return event.get("kind") == "update" and event.get("phase") == "batch" and event.get("update") == 4
 
 
 SHOTS = (
     Shot("pilot-120x36", DEMO),
     Shot("pilot-80x24", DEMO, 80, 24),
     Shot("pilot-200x50", DEMO, 200, 50),
-    Shot("pilot-live-120x36", DEMO, upto=_fifth_update),
+    Shot("pilot-live-120x36", DEMO, upto=fourth_update),
     Shot("pilot-broken-120x36", BROKEN),
-    Shot("examples-120x36", DEMO, keys=("2",)),
-    Shot("examples-cut-120x36", "desk-short", keys=("2", "j")),
+    Shot("examples-120x36", "desk-short", keys=("2", "j")),
     Shot("memory-120x36", DEMO, keys=("3",)),
     Shot("batch-120x36", DEMO, keys=("4", "right", "right", "right", "right")),
-    Shot("runs-120x36", "desk", keys=("5", "j")),
-    Shot("pilot-lost-120x36", "desk-lost"),
+    Shot("runs-120x36", "desk", keys=("5",)),
+    Shot("comparison-120x36", "rates-base", keys=("5",)),
     Shot("sheet-120x36", DEMO, keys=("6",)),
 )
 
@@ -74,15 +79,52 @@ def moment(at: str) -> float:
     return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
 
 
+def recorded_runs() -> list[str]:
+    """Names below ``tests/recorded`` that are runs; the folder of a comparison is none."""
+    return [path.name for path in sorted(RECORDED.iterdir()) if (path / "run.json").exists()]
+
+
+def _bytes_written(path: Path) -> int:
+    """What files hold: the blocks that they take differ from disk to disk."""
+    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+
+
 @contextlib.contextmanager
-def copied(shot: Shot) -> Iterator[tuple[RunFolder, Clock]]:
-    """All recorded runs in a folder that may be written to, and the clock of the moment that is shown."""
+def steady() -> Iterator[None]:
+    """Nothing of this machine on the screen: no GPU of its own, no disk's block size, no settings, colours as ever."""
+    changed = {"CUDA_VISIBLE_DEVICES": "", "XDG_CONFIG_HOME": os.devnull, "NO_COLOR": None}
+    before = {name: os.environ.get(name) for name in changed}
+    ledger.bytes_on_disk, measured = _bytes_written, ledger.bytes_on_disk
+    try:
+        _environment(changed)
+        yield
+    finally:
+        ledger.bytes_on_disk = measured
+        _environment(before)
+
+
+def _environment(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextlib.contextmanager
+def copied(shot: Shot, change: Callable[[RunFolder], None] | None = None) -> Iterator[tuple[RunFolder, Clock]]:
+    """All recorded runs in a folder that may be written to, and the clock of the moment that is shown.
+
+    ``change`` is called with the shot's run before the screen opens it.
+    """
     before = Path.cwd()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, steady():
         runs = Path(scratch) / "runs"
         copy_all(runs)
         os.chdir(scratch)
-        folder = RunFolder(Path("runs") / json.loads((RECORDED / shot.run / "run.json").read_text("utf-8"))["run"])
+        folder = RunFolder(Path("runs") / recorded_id(RECORDED / shot.run))
+        if change is not None:
+            change(folder)
         events = sorted(
             (json.loads(line) for path in folder.events.glob("*.jsonl") for line in path.read_text().splitlines()),
             key=lambda event: event["mono"],
@@ -92,6 +134,11 @@ def copied(shot: Shot) -> Iterator[tuple[RunFolder, Clock]]:
             last = next(event for event in events if shot.upto(event))
             for path in folder.events.glob("*.jsonl"):
                 lines = [line for line in path.read_text().splitlines() if json.loads(line)["mono"] <= last["mono"]]
+                path.write_text("".join(f"{line}\n" for line in lines))
+            for path in folder.samples.glob("*.jsonl"):
+                lines = [
+                    line for line in path.read_text().splitlines() if json.loads(line).get("mono", 0) <= last["mono"]
+                ]
                 path.write_text("".join(f"{line}\n" for line in lines))
             take_lock(folder.lock_file)
         later = 0.3 if shot.upto is not None else AFTER_S
@@ -110,24 +157,48 @@ def settled(app: PilotApp) -> bool:
         return room.listed is not None
     if isinstance(room, SheetRoom):
         return room.sheet is not None
-    if isinstance(room, ExamplesRoom):
+    folder = app.snapshot.folder
+    if isinstance(room, ExamplesRoom) and folder is not None and (folder.examples / "audit.jsonl").exists():
         return room.survey is not None and (room.list is None or room.list.known)
     return bool(app.snapshot.state.run) and app.snapshot.plan is not None
 
 
 @contextlib.asynccontextmanager
-async def session(shot: Shot, theme: str = "dark") -> AsyncIterator[tuple[PilotApp, Pilot[None]]]:
+async def session(
+    shot: Shot, theme: str = "dark", change: Callable[[RunFolder], None] | None = None
+) -> AsyncIterator[tuple[PilotApp, Pilot[None]]]:
     """The app on a copy of the shot's run, settled; no key is pressed yet."""
-    with copied(shot) as (folder, clock):
+    with copied(shot, change) as (folder, clock):
         app = PilotApp(Path("runs"), None, folder, Look(theme), clock=clock)
         async with app.run_test(size=(shot.width, shot.height)) as pilot:
             await _until(app, pilot)
             yield app, pilot
 
 
-async def press(app: PilotApp, pilot: Pilot[None], key: str) -> None:
-    """One key, and what comes of it."""
-    await pilot.press(key)
+async def press(app: PilotApp, pilot: Pilot[None], *keys: str) -> None:
+    """Keys, and what comes of each."""
+    for key in keys:
+        await pilot.press(key)
+        await _until(app, pilot)
+
+
+async def grid(app: PilotApp, pilot: Pilot[None]) -> Grid:
+    """What the screen shows once nothing moves any more."""
+    before = None
+    for _ in range(40):
+        app._show()
+        await pilot.pause()
+        now = grid_of(app)
+        if now == before:
+            return now
+        before = now
+        await asyncio.sleep(0.02)
+    raise RuntimeError(f"{app.room.title} never stands still")
+
+
+async def resize(app: PilotApp, pilot: Pilot[None], width: int, height: int) -> None:
+    """Another size of the terminal, settled."""
+    await pilot.resize_terminal(width, height)
     await _until(app, pilot)
 
 
@@ -137,65 +208,57 @@ async def texts_of(shot: Shot) -> list[str]:
     async with session(shot) as (app, pilot):
         for key in shot.keys:
             await press(app, pilot, key)
-            app._show()
-            await pilot.pause()
-            texts.append(_text(app))
+            texts.append(text_of(await grid(app, pilot)))
     return texts
-
-
-def _text(app: PilotApp) -> str:
-    strips = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
 async def svg_of(shot: Shot, theme: str = "dark") -> tuple[str, str]:
     """The picture, and the same as text."""
     async with session(shot, theme) as (app, pilot):
-        for key in shot.keys:
-            await press(app, pilot, key)
-        app._show()
-        await pilot.pause(0.3)
-        return neutral(app.export_screenshot(title="pilot-tui")), _text(app)
+        await press(app, pilot, *shot.keys)
+        shown = await grid(app, pilot)
+        return svg(shown), text_of(shown)
 
 
 async def _until(app: PilotApp, pilot: Pilot[None]) -> None:
-    for _ in range(400):
+    for _ in range(1000):
         await pilot.pause()
-        await asyncio.sleep(0.05)
         if app.snapshot.plan is not None and settled(app):
             return
+        await asyncio.sleep(0.02)
     raise RuntimeError(f"{app.room.title} never settled")
 
 
-_TEXT = re.compile(r'(<text class="[^"]*" x=")([\d.]+)(" y="[\d.]+" textLength=")([\d.]+)("[^>]*>)([^<]*)(</text>)')
+async def gallery(target: Path, runs: Sequence[str]) -> None:
+    """Every room of these runs at three sizes: ``TARGET/RUN/ROOM-80x24.png``, and the same as text."""
+    for run in runs:
+        async with session(Shot("", run)) as (app, pilot):
+            for width, height in SIZES:
+                await resize(app, pilot, width, height)
+                for number, room in enumerate(ROOMS, 1):
+                    await press(app, pilot, str(number))
+                    shown = await grid(app, pilot)
+                    path = target / run / f"{room}-{width}x{height}.svg"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(svg(shown), "utf-8")
+                    path.with_suffix(".txt").write_text(text_of(shown) + "\n", "utf-8")
+                    _png(path)
+                await press(app, pilot, "1")
+        print(f"{run}: {len(ROOMS) * len(SIZES)} pictures in {target / run}", flush=True)
 
 
-def _trimmed(found: re.Match[str]) -> str:
-    """A text that begins at its first letter: some viewers drop blanks at the beginning and then misplace the rest."""
-    head, x, middle, length, tail, text, end = found.groups()
-    plain = html.unescape(text).replace("\xa0", " ")
-    kept = plain.strip(" ")
-    if not kept:
-        return ""
-    cell = float(length) / max(1, cell_len(plain))
-    start = float(x) + cell * (len(plain) - len(plain.lstrip(" ")))
-    wide = cell * cell_len(kept)
-    return f"{head}{start:g}{middle}{wide:g}{tail}{html.escape(kept, quote=False).replace(' ', '&#160;')}{end}"
-
-
-def neutral(svg: str) -> str:
-    """Fonts that are on the reader's machine, none fetched; names of this process's own kept out of the ids."""
-    svg = _TEXT.sub(_trimmed, svg)
-    svg = re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"font-family: (?:Fira Code|arial)[^;]*;", f"font-family: {FONT};", svg)
-    named = re.search(r"terminal-(\d+)", svg)
-    svg = svg.replace(f"terminal-{named[1]}", "t") if named else svg
-    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+def _png(path: Path) -> None:
+    """The picture as PNG beside it, and the SVG gone, where rsvg-convert is there."""
+    convert = shutil.which("rsvg-convert")
+    if convert is not None:
+        subprocess.run([convert, "-o", str(path.with_suffix(".png")), str(path)], check=True)
+        path.unlink()
 
 
 def main(arguments: list[str]) -> int:
-    os.environ.pop("NO_COLOR", None)
-    os.environ["XDG_CONFIG_HOME"] = os.devnull
+    if arguments[:1] == ["--all"]:
+        asyncio.run(gallery(Path(arguments[1]).resolve(), arguments[2:] or recorded_runs()))
+        return 0
     target = Path(arguments[0]).resolve() if arguments else TARGET
     target.mkdir(parents=True, exist_ok=True)
     for old in target.glob("*.svg"):
@@ -204,11 +267,11 @@ def main(arguments: list[str]) -> int:
     for shot in SHOTS:
         if arguments[1:] and shot.name not in arguments[1:]:
             continue
-        svg, text = asyncio.run(svg_of(shot))
-        (target / f"{shot.name}.svg").write_text(svg, "utf-8")
+        picture, text = asyncio.run(svg_of(shot))
+        (target / f"{shot.name}.svg").write_text(picture, "utf-8")
         if target != TARGET:
             (target / f"{shot.name}.txt").write_text(text + "\n", "utf-8")
-        print(f"{shot.name}: {len(svg):,} bytes")
+        print(f"{shot.name}: {len(picture):,} bytes")
     return 0
 
 

@@ -3,6 +3,10 @@
 What screens, sheets and tests read is copied to ``tests/recorded/NAME``; weights, code and logs are not. Paths, hosts
 and process numbers of the machine are replaced: nothing of it may be committed. ``--light`` leaves the examples out,
 for a run that is only a line in Runs. ``copy_all`` puts the recorded runs back under their own ids.
+
+Two kinds of lines are thinned, nothing else is changed: ``live`` events of one phase and rank to the highest of each
+of twelve equal stretches of it (in ``--light`` three), device samples of one GPU between two phase edges to the first,
+the last and the highest of each of three stretches.
 """
 
 from __future__ import annotations
@@ -11,17 +15,22 @@ import argparse
 import json
 import re
 import shutil
+import socket
 import struct
 import sys
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 RECORDED = Path(__file__).with_name("recorded")
 KEPT_ROWS = 24
+LIVE_KEPT, LIVE_KEPT_LIGHT, SAMPLES_KEPT = 12, 3, 3
 HOST = "box"
 FOLDER = "/home/you/desk"
 BOOT = "00000000-0000-4000-8000-000000000000"
 PYTHON = "/usr/bin/python3"
+WHOLE = ("plan.json", "run.json", "baseline.json", "prediction.json", "comparison.json", "record.json")
 
 
 def main(arguments: list[str]) -> int:
@@ -30,52 +39,112 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("name", help="folder below tests/recorded")
     parser.add_argument("--light", action="store_true", help="without examples/")
     asked = parser.parse_args(arguments)
-    target = RECORDED / asked.name
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    swap = _swaps(asked.run)
-    for name in ("plan.json", "run.json"):
-        _text(asked.run / name, target / name, swap)
-    for path in sorted((asked.run / "events").glob("*.jsonl")):
-        _text(path, target / "events" / re.sub(r"^operator-.*", "operator-1-1.jsonl", path.name), swap)
-    for path in sorted((asked.run / "reference").glob("*.json")):
-        _text(path, target / "reference" / path.name, swap)
-    if not asked.light:
-        _examples(asked.run / "examples", target / "examples", swap)
-    left = _foreign(target)
+    left = record(asked.run, asked.name, light=asked.light)
     if left:
         print(f"words of this machine are left in {left}", file=sys.stderr)
         return 1
+    target = RECORDED / asked.name
     print(f"{target}: {sum(path.stat().st_size for path in target.rglob('*') if path.is_file()):,} bytes")
     return 0
+
+
+def record(run: Path, name: str, *, light: bool = False, ids: Mapping[str, str] | None = None) -> list[str]:
+    """Copy a run, or the folder of a comparison; ``ids``: run ids and what they are called in the recording.
+
+    Returns the files that still hold a word of this machine.
+    """
+    target = RECORDED / name
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    swap = [*_swaps(run), *(ids or {}).items()]
+    for each in WHOLE:
+        if (run / each).exists():
+            _text(run / each, target / each, swap)
+    for path in sorted((run / "events").glob("*.jsonl")):
+        kept = _thin_events(path.read_text("utf-8").splitlines(), LIVE_KEPT_LIGHT if light else LIVE_KEPT)
+        _write(kept, target / "events" / re.sub(r"^operator-.*", "operator-1-1.jsonl", path.name), swap)
+    for path in sorted((run / "samples").glob("*.jsonl")):
+        _write(_thin_samples(path.read_text("utf-8").splitlines()), target / "samples" / path.name, swap)
+    for path in sorted((run / "reference").glob("*.json")):
+        if not light:
+            _text(path, target / "reference" / path.name, swap)
+    if not light and (run / "examples" / "audit.jsonl").exists():
+        _examples(run / "examples", target / "examples", swap)
+    return _foreign(target)
+
+
+def recorded_id(folder: Path) -> str:
+    """The id of a recorded run, or of a recorded comparison."""
+    file, key = ("run.json", "run") if (folder / "run.json").exists() else ("comparison.json", "id")
+    return str(json.loads((folder / file).read_text("utf-8"))[key])
 
 
 def copy_all(runs: Path) -> None:
     """Every recorded run, each in a folder named by its id, as a run folder is."""
     for source in sorted(RECORDED.iterdir()):
-        shutil.copytree(source, runs / json.loads((source / "run.json").read_text("utf-8"))["run"])
+        shutil.copytree(source, runs / recorded_id(source))
 
 
 def _swaps(run: Path) -> list[tuple[str, str]]:
     """What is replaced, longest first: the interpreter, the command, folders, the boot's id."""
-    facts = json.loads((run / "run.json").read_text("utf-8"))
+    file = next(run / each for each in ("run.json", "record.json") if (run / each).exists())
+    facts = json.loads(file.read_text("utf-8"))
     swap = [(str(run.resolve().parent.parent), FOLDER), (str(facts.get("python") or PYTHON), PYTHON)]
     swap += [(each, "pilot-tui") for each in facts.get("argv") or () if each.endswith("/pilot-tui")]
-    for line in (run / "events" / "supervisor.jsonl").read_text("utf-8").splitlines():
-        boot = json.loads(line).get("boot")
-        swap += [(boot, BOOT)] if boot else []
+    if (run / "events" / "supervisor.jsonl").exists():
+        for line in (run / "events" / "supervisor.jsonl").read_text("utf-8").splitlines():
+            boot = json.loads(line).get("boot")
+            swap += [(boot, BOOT)] if boot else []
     return sorted(set(swap), key=lambda pair: -len(pair[0]))
 
 
-def _text(source: Path, target: Path, swap: list[tuple[str, str]]) -> None:
-    text = source.read_text("utf-8")
+def _text(source: Path, target: Path, swap: Iterable[tuple[str, str]]) -> None:
+    _write([source.read_text("utf-8").removesuffix("\n")], target, swap)
+
+
+def _write(lines: Iterable[str], target: Path, swap: Iterable[tuple[str, str]]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
     for old, new in swap:
         text = text.replace(old, new)
     text = re.sub(r'("host": ?)"[^"]*"', rf'\1"{HOST}"', text)
+    text = re.sub(r'("by": ?)"[^"]*"', rf'\1"you@{HOST}"', text)
     text = re.sub(r'("(?:pid|pid_start)": ?)\d+', r"\g<1>1", text)
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("a", encoding="utf-8") as stream:  # several operators become one file
         stream.write(text)
+
+
+def _thin_events(lines: list[str], live: int) -> list[str]:
+    """All lines but most of the ``live`` ones: of each stretch of a phase the one with the highest figure stays."""
+    events = [json.loads(line) for line in lines]
+    stretches: dict[tuple[Any, ...], list[int]] = {}
+    for n, event in enumerate(events):
+        if event["kind"] == "live":
+            key = (event.get("stage"), event.get("attempt"), event.get("phase"), event.get("rank"))
+            stretches.setdefault(key, []).append(n)
+    kept = {n for places in stretches.values() for n in _highest(places, [e.get("allocated") for e in events], live)}
+    return [line for n, line in enumerate(lines) if events[n]["kind"] != "live" or n in kept]
+
+
+def _thin_samples(lines: list[str]) -> list[str]:
+    values = [json.loads(line) for line in lines]
+    used = [value.get("used") for value in values]
+    kept = {n for n, value in enumerate(values) if value["kind"] != "sample"}
+    edges = 0
+    places: dict[tuple[int, str], list[int]] = {}
+    for n, value in enumerate(values):
+        edges += value["kind"] == "mark"
+        if value["kind"] == "sample":
+            places.setdefault((edges, value["gpu"]), []).append(n)
+    for found in places.values():
+        kept |= {found[0], found[-1], *_highest(found, used, SAMPLES_KEPT)}
+    return [line for n, line in enumerate(lines) if n in kept]
+
+
+def _highest(places: list[int], values: list[Any], count: int) -> list[int]:
+    """Of ``places``, cut into ``count`` stretches of one length, the place of the highest value of each."""
+    cut = groupby(enumerate(places), key=lambda pair: pair[0] * count // len(places))
+    return [max((place for _, place in found), key=lambda place: values[place] or 0) for _, found in cut]
 
 
 def _examples(source: Path, target: Path, swap: list[tuple[str, str]]) -> None:
@@ -98,7 +167,8 @@ def _examples(source: Path, target: Path, swap: list[tuple[str, str]]) -> None:
 
 
 def _foreign(target: Path) -> list[str]:
-    words = re.compile(rb'"/(?:tmp|root|work|mnt|home/(?!you))|/venv/')
+    host = re.escape(socket.gethostname().encode())
+    words = re.compile(rb'"/(?:tmp|root|work|mnt|home/(?!you))|/venv/|\b' + host + rb"\b")
     return [str(path) for path in target.rglob("*") if path.is_file() and words.search(path.read_bytes())]
 
 

@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-RECORDED = Path(__file__).resolve().parents[1] / "recorded"
-PARENT = "20261201-232241-desk-ebbd"
+from record_run import RECORDED, recorded_id
+
+PARENT = recorded_id(RECORDED / "desk")
 ID = "20261202-061500-desk-comparison-3f9a"
 
 

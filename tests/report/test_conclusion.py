@@ -22,7 +22,7 @@ from tui_pilot.report.page import render
 from tui_pilot.run_folder import find_run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from record_run import copy_all
+from record_run import RECORDED, copy_all, recorded_id
 
 HOSTILE = "</table> | # | [x](http://y) `rm` \x1b[31m red \u202e edoc\n\n# Decided: ship it"
 
@@ -103,7 +103,7 @@ def test_one_seed_tells_nothing_apart_and_nothing_may_be_said_of_no_result() -> 
 
 def test_failed_stopped_and_lost_runs_are_on_the_page_with_where_they_came_from(tmp_path: Path) -> None:
     copy_all(tmp_path)
-    found, text = page(tmp_path, "20261201-232801-desk-8cbd")
+    found, text = page(tmp_path, recorded_id(RECORDED / "desk-lost"))
     assert [run["state"] for run in found["runs"]] == ["finished", "failed", "lost"]
     assert "desk-5303 came from desk-ebbd; changed: data.max_length 512, now 160" in flat(text)
     assert "92 rows of 351 lose part of the response" in flat(text)

@@ -14,9 +14,9 @@ from tui_pilot.run_folder import find_run
 from tui_pilot.store.view import snapshot
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from record_run import copy_all
+from record_run import RECORDED, copy_all, recorded_id
 
-RUN = "20261201-232241-desk-ebbd"
+RUN = recorded_id(RECORDED / "desk")
 
 
 def rows(text: str) -> list[dict[str, str]]:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 
 import pytest
-from make_screenshots import SHOTS, TARGET, Shot, svg_of, texts_of
+from make_screenshots import SHOTS, TARGET, Shot, recorded_runs, svg_of, texts_of
 from record_run import RECORDED
 
 from tui_pilot.events.schema import PHASES
 
 SIZES = ((80, 24), (120, 36), (200, 50))
-ROOMS = ("Pilot", "Examples", "Memory", "Batch", "Runs", "Sheet")
-
-
-def words(svg: str) -> list[str]:
-    """The picture's text; what a disk's blocks take differs from machine to machine."""
-    found = re.findall(r"<text [^>]*>([^<]*)</text>", svg)
-    plain = [html.unescape(each).replace("\xa0", " ").strip() for each in found]
-    return [re.sub(r"[\d.,]+ [KMG]iB on disk", "... on disk", each) for each in plain if each]
 
 
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.name)
 async def test_the_pictures_show_the_screen_as_it_is(shot: Shot) -> None:
     kept = (TARGET / f"{shot.name}.svg").read_text("utf-8")
     svg, _ = await svg_of(shot)
-    assert words(kept) == words(svg), "out of date: python tests/make_screenshots.py makes them again"
+    assert kept == svg, "out of date: python tests/make_screenshots.py makes them again"
 
 
 def test_every_picture_has_its_recording_and_none_names_a_machine() -> None:
@@ -38,22 +29,10 @@ def test_every_picture_has_its_recording_and_none_names_a_machine() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("run", ["demo", "demo-broken"])
-async def test_no_room_cuts_its_headline_or_its_keys(run: str, width: int, height: int) -> None:
-    for number, room in enumerate(ROOMS, 1):
-        _, text = await svg_of(Shot("", run, width, height, (str(number),)))
-        lines = text.splitlines()
-        assert f"[{number} {room}]" in lines[0]
-        assert "…" not in lines[1], lines[1]
-        assert lines[-1].endswith("? help  q leave") and len(lines[-1]) <= width
-        assert len(lines) == height and all(len(line) <= width for line in lines)
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
 async def test_a_finished_cpu_run_says_all_that_matters(width: int, height: int) -> None:
     _, text = await svg_of(Shot("", "demo", width, height))
     lines = text.splitlines()
-    assert "✓ FINISHED pass   15 pass" in lines[1] and lines[1].endswith("ended 6 min ago")
+    assert "✓ FINISHED pass   15 pass" in lines[1] and lines[1].endswith("ended 3 min ago")
     rows = [line[3:].split()[:2] for line in lines[3:18]]
     assert rows == [[phase, "pass"] for phase in PHASES]
     assert "no accelerator" in text  # what stands where the GPUs would: the reason, memory, the loss
@@ -90,7 +69,7 @@ async def test_marks_notes_and_attempts_stand_in_the_detail() -> None:
     keys = ("g", *["j"] * PHASES.index("resume"), "enter")
     _, text = await svg_of(Shot("", "demo", 120, 36, keys))
     assert "note        loading took twice as long the second time" in text
-    assert re.search(r"attempt 1   pass, 1\.6s", text)
+    assert re.search(r"attempt 1   pass, [\d.]+s", text)
     assert "optimizer state       15.1 MiB" in text and "losses                4.085, 3.907, 3.785" in text
 
 
@@ -106,8 +85,9 @@ async def test_numbers_have_their_units_in_every_phase() -> None:
 async def test_memory_room_unfolds_the_phase_that_sets_the_need() -> None:
     _, text = await svg_of(Shot("", "demo", 120, 36, ("3",)))
     assert "set by steady_step" in text.splitlines()[1]
-    assert re.search(r">✓ steady_step +109\.3 +520\.2 +▆+ +sets the need\n     forward +109\.3", text)
-    assert "sampled 1000 Hz, 1,228 readings: a floor" in text and "unchecked: no accelerator" in text
+    assert re.search(r">✓ steady_step +109\.3 +[\d.]+ .*sets the need", text)
+    _, text = await svg_of(Shot("", "demo", 200, 50, ("3",)))
+    assert "sampled 200 Hz, 1,325 readings: a floor" in text and "unchecked: no accelerator" in text
     _, text = await svg_of(Shot("", "demo", 120, 36, ("3", "c", "g")))
     assert "── host, peak of each phase, MiB" in text and ">✓ stack" in text
 
@@ -115,15 +95,15 @@ async def test_memory_room_unfolds_the_phase_that_sets_the_need() -> None:
 async def test_runs_room_lists_variants_below_their_parents() -> None:
     _, text = await svg_of(Shot("", "desk", 120, 36, ("5", "j")))
     lines = text.splitlines()
-    assert re.search(r"\d runs: \d finished, 2 failed, 1 stopped, 1 lost", lines[1])
+    assert re.search(r"14 runs: 8 finished, 3 failed, 1 diverged, 1 stopped, 1 lost", lines[1])
     names = [line[3:31] for line in lines[4:] if line[3:31].strip().startswith(("├", "└"))]
-    assert len(names) == 3
+    assert [name.split()[1] for name in names if "desk-" in name] == ["desk-9b08", "desk-8b5c", "desk-5303"]
     assert "changed     from desk-ebbd:   batch.micro 4 → 8   batch.accumulation 2 → 1" in text
     assert "phases      ✓✓✓" in text
 
 
 def test_the_recordings_are_whole_runs() -> None:
-    for folder in RECORDED.iterdir():
+    for folder in (RECORDED / name for name in recorded_runs()):
         facts = json.loads((folder / "run.json").read_text("utf-8"))
         assert facts["schema"] == 1 and facts["host"] == "box" and facts["argv"][0] == "pilot-tui"
         assert (folder / "plan.json").exists() and list((folder / "events").glob("*.jsonl"))
