@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from tui_pilot.ui import paint
 from tui_pilot.ui.gpu_readings import SampleTail, with_history
 from tui_pilot.ui.live_readings import LivePeaks, gpus_of, with_ranks
 from tui_pilot.ui.parts import gpu, oom, pilot_page
-from tui_pilot.ui.rooms import _memory_page, _memory_readings
-from tui_pilot.ui.rooms._memory_page import Page
+from tui_pilot.ui.rooms import _memory_chart, _memory_draw, _memory_page, _memory_table
+from tui_pilot.ui.rooms._memory_history import History, HistoryReader, Thinned
+from tui_pilot.ui.rooms._memory_page import PANES, Page
 from tui_pilot.ui.rooms.memory import MemoryRoom
 from tui_pilot.ui.snapshot import Snapshot
 
@@ -63,18 +65,21 @@ def shown(folder: RunFolder, live: bool = True) -> Snapshot:
 
 def room(snapshot: Snapshot, width: int = 120, height: int = 33, rank: int = 0, **more: Any) -> str:
     page = Page(width, height, snapshot, more.pop("counter", "allocated_peak"), STEADY, rank, **more)
-    return "\n".join(paint.plain(each).rstrip() for each in _memory_readings.draw(page))
+    lines = _memory_draw.draw(page)
+    assert len(lines) <= height and all(paint.width_of(each) <= width for each in lines)
+    return "\n".join(paint.plain(each).rstrip() for each in lines)
 
 
 def test_a_running_phase_shows_what_its_ranks_hold(tmp_path: Path) -> None:
     snapshot = shown(live_run(tmp_path, (0, 31.6, 33.1), (0, 15.6, 33.1), (3, 30.0, 32.0)))
-    text = room(snapshot)
+    text = room(snapshot, pane=PANES[3])
     steady = next(line for line in text.splitlines() if "steady_step" in line and line.startswith(">"))
-    assert "31.6" in steady and steady.endswith("live")
+    assert "31.6" in steady and "set by" not in text.splitlines()[0]
     assert "steady_step, rank 0 on cuda:0: live" in text
     allocated = next(line for line in text.splitlines() if "allocated: tensors" in line)
     assert "31.6 GiB   31.6 GiB  live, 10 looks a second: a floor" in allocated
-    assert "rank 3 on cuda:3" in room(snapshot, rank=3) and "has said nothing yet" in room(snapshot, rank=5)
+    assert "rank 3 on cuda:3" in room(snapshot, rank=3, pane=PANES[3])
+    assert "has said nothing yet" in room(snapshot, rank=5, pane=PANES[3])
 
 
 def test_bars_are_the_highest_since_the_last_paint(tmp_path: Path) -> None:
@@ -117,7 +122,7 @@ def test_amd_gpus_have_torchs_numbers_alone_and_it_is_said(tmp_path: Path) -> No
         page = pilot_page.draw(pilot_page.Page(snapshot, STEADY, True, width, height))
         text = " ".join(" ".join(paint.plain(each).split()) for each in page)
         assert "AMD: torch's own numbers only" in text and "no accelerator" not in text
-    assert "20.0 GiB" in room(snapshot)
+    assert "20.0 GiB" in room(snapshot, pane=PANES[3])
 
 
 def test_predictions_stand_beside_what_was_measured(tmp_path: Path) -> None:
@@ -127,10 +132,11 @@ def test_predictions_stand_beside_what_was_measured(tmp_path: Path) -> None:
     predicted = {"first_step": foretold, "steady_step": foretold}
     text = room(snapshot, 160, 50, predicted=predicted)
     line = next(line for line in text.splitlines() if "first_step" in line)
-    assert "~76.0" in line and "+1.1%" in line and "pred   error" in text
-    assert "pred   error" not in room(snapshot, 160, predicted=predicted, counter="host_peak")
-    below = text[text.index("~ at the peak of steady_step, GiB") :]
-    assert "optimizer state" in below and "30.0" in below and "gradients" not in below
+    assert "~76.0" in line and "+1.1%" in line and "pred  error" in text
+    assert "pred  error" not in room(snapshot, 160, predicted=predicted, counter="host_peak")
+    assert "│ steady_step, gpu 0, GiB" in text and "gradients" not in text
+    kinds = next(line for line in text.splitlines() if "optimizer state" in line)
+    assert "│  ~30.0 ▆▆" in kinds, "a predicted kind says that it is predicted"
 
 
 def test_need_host_and_saves_are_said_below(tmp_path: Path) -> None:
@@ -155,7 +161,7 @@ def test_need_host_and_saves_are_said_below(tmp_path: Path) -> None:
     rec.ended("checkpoint", 4.3, recorded.cuda(8, 15.6, 33.1, 34.7), parts=parts)
     rec.close()
     snapshot = shown(folder, live=False)
-    text = " ".join(room(snapshot, 160, 44).split())
+    text = " ".join(room(snapshot, 120, 44).split())
     assert "Need: reserved 33.1 + outside torch 1.6 = 34.7 GiB" in text and "79.1 usable, 56% free" in text
     assert "Host: peak 96.0 GiB over 8 ranks in steady_step of 64.0 GiB (cgroup limit), 8.0 GiB pinned." in text
     assert "Save: first 3.1s, second 1.2s, 1.0 GiB left over after." in text
@@ -170,11 +176,8 @@ def test_parts_have_a_figure_of_each_rank(tmp_path: Path) -> None:
     parts = {"backward": {"duration_s": 0.1, "allocated_peak": 30 * GIB, "ranks": ranks}}
     rec.ended("steady_step", 0.1, recorded.cuda(8, 31.6, 33.1, 34.7), parts=parts)
     rec.close()
-    line = next(
-        line for line in room(shown(folder, live=False), 160).splitlines() if "backward" in line and "  " in line
-    )
     part = next(line for line in room(shown(folder, live=False), 160).splitlines() if line.startswith("     backward"))
-    assert line and part.split()[1:4] == ["30.0", "29.0", "28.0"]
+    assert part.split()[1:4] == ["30.0", "29.0", "28.0"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36)])
@@ -188,14 +191,27 @@ async def test_enter_shows_the_readings_on_a_low_screen(tmp_path: Path, width: i
         await settled(app, pilot)
         before = app.text()
         assert "~29.8" in before, "the prediction is read from the run's folder"
+        assert "every reading" not in before
         await pilot.press("enter")
         await settled(app, pilot)
-        if height < 27:
-            assert "every reading" not in before and "every reading" in app.text()
-            assert "Need: " in app.text() and "host: resident memory" in app.text()
-            await pilot.press("escape") if app.room.back() else None
+        assert "every reading" in app.text() and "host: resident memory" in app.text()
+        assert (">✗ first_step" in app.text()) == (width >= 100), "a small terminal shows one pane at a time"
+        assert app.room.back()
+        await settled(app, pilot)
+        assert app.text() == before
+        seen = []
+        for _ in range(4):
+            await pilot.press("tab")
+            await settled(app, pilot)
+            seen.append(app.text().splitlines()[0])
+        if width < 100:
+            assert [f"{n} of 4, tab: " in head for n, head in zip((2, 3, 4, 1), seen, strict=True)] == [True] * 4
+            assert app.room.why_no_zoom()
         else:
-            assert "every reading" in before and app.text() == before
+            await pilot.press("tab", "z")
+            await settled(app, pilot)
+            assert "over the run" in app.text().splitlines()[0] and "phase   " not in app.text()
+        assert "Need: " in app.text()
 
 
 def test_out_of_memory_is_unfolded() -> None:
@@ -218,3 +234,136 @@ def test_out_of_memory_is_unfolded() -> None:
     assert "does not fit ~92.0 GiB: memory.activation_checkpointing: on" in " ".join(" ".join(text).split())
     assert "c data.max_length: 1024, changes the examples" in " ".join(text)
     assert oom.lines(None, 60) == [] and oom.lines({"rows": [1]}, 60) == []
+
+
+def lora(runs: Path, ranks: int = 8) -> RunFolder:
+    """A whole LoRA run on GPUs with a reading of each four times a second; rank 2 of many holds less."""
+    made = recorded.folder(runs, "llama8b-lora-77c1", demo=False)
+    rec = Recording(made, ago=300, gpus=ranks)
+    rec.emit("supervisor", schema.RUN_STARTED, run=made.id, run_kind="pilot", name="lora", pid=1, pid_start=1)
+    spans = []
+    for phase, seconds, count, allocated, reserved, used in (
+        ("overfit", 41.7, 1, 31.9, 33.4, 34.0), ("load", 9.4, ranks, 15.1, 15.3, 16.9),
+        ("steady_step", 26.5, ranks, 31.6, 33.1, 34.7), ("resume", 30.0, ranks, 31.6, 33.2, 34.8),
+        ("reload", 14.0, 1, 15.4, 15.9, 16.5),
+    ):  # fmt: skip
+        rec.wait(5)
+        began = rec.mono
+        rec.began(phase)
+        memory = recorded.cuda(count, allocated, reserved, used)
+        for n, one in enumerate(memory):
+            one["allocated_peak"] = int((allocated - (n == 2) * 5) * GIB)
+        rec.ended(phase, seconds, memory)
+        spans.append((began, rec.mono, count, used))
+    rec.emit("supervisor", schema.RUN_ENDED, state="finished", text="")
+    rec.close()
+    lines = [
+        {"kind": "gpu", "gpu": f"GPU-{n}", "index": n, "name": "H100", "total": 80 * GIB, "usable": USABLE}
+        for n in range(ranks)
+    ]
+    for at in range(int(spans[0][0]), int(spans[-1][1])):
+        held = next((span for span in spans if span[0] <= at <= span[1]), None)
+        for n in range(ranks):
+            used = held[3] if held and n < held[2] else 0.5
+            lines.append({"kind": "sample", "gpu": f"GPU-{n}", "mono": at, "time": 1.0, "used": int(used * GIB)})
+    (made.samples / "devices.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return made
+
+
+def test_a_finished_run_on_eight_gpus_stands_on_one_screen(tmp_path: Path) -> None:
+    folder = lora(tmp_path)
+    snapshot = shown(folder, live=False)
+    history = HistoryReader(folder).poll()
+    page = Page(120, 33, snapshot, "allocated_peak", schema.PHASES.index("resume"), 2, history=history)
+    text = "\n".join(paint.plain(each).rstrip() for each in _memory_draw.draw(page))
+    assert "gpu 0    1    2    3    4    5    6    7   max resvd used≥" in text
+    assert re.search(r"> *· overfit|✓ overfit +31\.9( +–){7} +31\.9 +33\.4 +34\.0", text)
+    assert "26.6" in text and "resume, gpu 2, GiB" in text
+    assert "used on gpu 2 over the run, GiB, all history" in text and "│resume" in text and " 40 ┤" in text
+    said = " ".join(text.split())
+    assert "Need: reserved 33.2 + outside torch 1.6 = 34.8 GiB, set by resume; steady_step is 0.1 below" in said
+    assert "overfit and reload ran on gpu 0 alone, so the other cells are – and not 0." in said
+    for rung in ("26.6 allocated, exact", "6.6 cached by torch", "33.2 reserved, exact", "34.8 used, sampled", "79.1"):
+        assert rung in said, rung
+    table = _memory_table.tsv(page).splitlines()
+    assert table[0].split("\t")[:4] == ["phase", "rank", "device", "allocated_peak"]
+    assert f"resume\t2\tcuda:2\t{int(26.6 * GIB)}" in "\n".join(table) and len(table) == 1 + 1 + 8 * 3 + 1
+
+
+def test_ranks_alike_fold_and_an_outlier_keeps_its_column(tmp_path: Path) -> None:
+    snapshot = shown(lora(tmp_path, 64), live=False)
+    page = Page(120, 33, snapshot, "allocated_peak", schema.PHASES.index("resume"), 0)
+    assert _memory_table.groups(page) == [(0, 0), (1, 1), (2, 2), (3, 63)], "rank 0 alone ran overfit"
+    assert re.search(r"gpu 0 +1 +2 +3-63", room(snapshot, 80, 21))
+    assert [_memory_table.step(page, 1), _memory_table.step(Page(120, 33, snapshot, "allocated_peak", 0, 2), 1)] == [
+        1,
+        3,
+    ]
+    alone = Page(120, 33, snapshot, "allocated_peak", 0, 60, alone=True)
+    assert len(_memory_table.groups(alone, True)) == 64
+    assert " 60" in paint.plain(_memory_draw.draw(alone)[1]) and "gpu 0" not in paint.plain(_memory_draw.draw(alone)[1])
+
+
+def chart(
+    points: list[tuple[float, int]], spans: list[_memory_chart.Span], width: int = 46, rows: int = 4
+) -> list[str]:
+    made = _memory_chart.chart(tuple(points), spans, width, rows)
+    return [paint.plain(each)[_memory_chart.LABEL :] for each in made.lines]
+
+
+def test_columns_keep_the_highest_and_gaps_stay_gaps() -> None:
+    spans = [_memory_chart.Span("load", 0, 20), _memory_chart.Span("resume", 30, 40)]
+    points = [(float(n), GIB) for n in range(20)] + [(10.2, 4 * GIB)] + [(float(n), 2 * GIB) for n in range(30, 41)]
+    lines = chart(sorted(points), spans)
+    assert lines[0].count("█") == 1 and lines[0].index("█") == 10, "one reading is enough for its column"
+    assert lines[3][:20] == "█" * 20 and lines[3][24:29] == "     " and lines[3][30:40] == "█" * 10
+    assert lines[4].startswith("│load") and lines[4][30:37] == "│resume"
+
+
+def test_a_resume_test_hours_later_does_not_press_the_run_flat() -> None:
+    spans = [_memory_chart.Span("load", 0, 20), _memory_chart.Span("resume", 9_000, 9_020)]
+    points = [(float(n), GIB) for n in range(20)] + [(float(n), GIB) for n in range(9_000, 9_020)]
+    lines = chart(points, spans, 60)
+    assert "╌╌╌" in lines[3] and lines[3].count("█") > 40 and "+2h29" in lines[4] and "resume" in lines[4]
+
+
+def test_a_rank_says_the_highest_since_its_line_before(tmp_path: Path) -> None:
+    spans = [_memory_chart.Span("load", 0, 20), _memory_chart.Span("forward", 20, 30)]
+    made = _memory_chart.chart(((19.0, GIB), (29.0, 2 * GIB)), spans, 36, 4, back=True)
+    last = paint.plain(made.lines[3])[_memory_chart.LABEL :]
+    assert last[:30] == "█" * 30
+
+
+@pytest.mark.parametrize("count", [1, 700, 100_000])
+def test_a_long_history_stays_small_and_keeps_its_highest(count: int) -> None:
+    kept = Thinned(limit=512)
+    for n in range(count):
+        kept.add(n * 0.05, 7 * GIB if n == count // 3 else GIB)
+    points = kept.points()
+    assert len(points) <= 512 and max(value for _, value in points) == 7 * GIB
+    assert points == tuple(sorted(points))
+
+
+def test_the_reader_goes_on_where_it_stopped_and_takes_whole_lines_only(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.samples.mkdir(parents=True)
+    path = folder.samples / "devices.jsonl"
+    path.write_text('{"kind":"sample","gpu":"GPU-0","mono":1.0,"time":1.0,"used":5}\nnonsense\n{"kind":"sample","gpu"')
+    reader = HistoryReader(folder)
+    assert reader.poll().tracks == {"GPU-0": ((1.0, 5),)}
+    with path.open("a") as stream:
+        stream.write(':"GPU-0","mono":9.0,"time":9.0,"used":8}\n')
+        stream.write('{"kind":"sample","gpu":"GPU-0","mono":10.0,"time":9.0,"used":null,"error":"lost"}\n')
+    assert reader.poll().tracks == {"GPU-0": ((1.0, 5), (9.0, 8))}
+    assert HistoryReader(RunFolder(tmp_path / "nothing")).poll() == History("allocated_peak", {}, True)
+
+
+def test_a_run_on_the_cpu_shows_what_its_rank_said(tmp_path: Path) -> None:
+    folder = live_run(tmp_path, (0, 4.0, None), (0, 6.0, None), device="cpu")
+    for path in folder.samples.iterdir():
+        path.unlink()
+    history = HistoryReader(folder).poll()
+    assert history.counter == "allocated_peak" and list(history.tracks) == ["rank 0"]
+    text = room(shown(folder), pane=PANES[1], history=history)
+    assert "allocated on rank 0 over the run, GiB, live" in text
+    assert "Nothing was sampled yet." in room(shown(folder), history=History(read=True))

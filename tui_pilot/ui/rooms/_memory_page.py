@@ -1,19 +1,18 @@
-"""The Memory room as lines: phases against GPUs or ranks, what was predicted beside what was measured. Pure."""
+"""What the Memory room shows, as one value, and the questions that its panes ask of it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tui_pilot.events.schema import PHASES_OF
 from tui_pilot.sheet import measured
 from tui_pilot.store.memory import binding_phase
 from tui_pilot.store.state import Row, RunState
 from tui_pilot.text import size
-from tui_pilot.ui import paint
-from tui_pilot.ui.paint import Line
 from tui_pilot.ui.parts import units
-from tui_pilot.ui.parts.units import Unit
+from tui_pilot.ui.rooms._memory_history import History
 from tui_pilot.ui.snapshot import Snapshot
 
 NAMES = {
@@ -23,24 +22,16 @@ NAMES = {
     "outside_torch": "outside torch",
     "host_peak": "host",
 }
-HEADS = {
-    "allocated_peak": "alloc",
-    "reserved_peak": "resvd",
-    "device_used_peak": "used",
-    "outside_torch": "outside",
-    "host_peak": "host",
-}
-NAME_WIDTH, LEAST_BAR = 15, 10
-PREDICTED = ("allocated_peak", "reserved_peak")
-ERROR_WIDTH = 8
+PANES = ("phases", "over the run", "at the peak", "readings")
 EMPTY = "Nothing measured yet: memory is read at the edges of each phase."
+LEAST_HEIGHT = 27
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is drawn: the counter that bars and ranks show, the selected phase and rank.
+    """What is drawn: the counter that the table shows, the selected phase and rank, the pane that the keys go to.
 
-    ``readings``: the selected phase's readings alone, for screens too low for both. ``predicted`` is by phase, as
+    ``alone``: that pane has the whole screen, as it always has on a small one. ``predicted`` is by phase, as
     ``predict --json`` has it; empty where nothing was predicted of this run.
     """
 
@@ -50,8 +41,10 @@ class Page:
     counter: str
     selected: int
     rank: int
-    readings: bool = False
+    pane: str = PANES[0]
+    alone: bool = False
     predicted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    history: History = field(default_factory=History)
 
     @property
     def state(self) -> RunState:
@@ -60,6 +53,23 @@ class Page:
     @property
     def row(self) -> Row:
         return self.state.rows[self.selected]
+
+    @property
+    def compact(self) -> bool:
+        """One pane at a time: the terminal is below 100 columns or 30 rows."""
+        return self.width < 100 or self.height < LEAST_HEIGHT
+
+    @property
+    def wide(self) -> bool:
+        return self.width >= 160 and self.height >= 40
+
+    @property
+    def tiny(self) -> bool:
+        return self.height < 12 or self.width < 60
+
+    @property
+    def one_pane(self) -> bool:
+        return self.alone or self.compact
 
 
 def counters(state: RunState) -> list[str]:
@@ -76,9 +86,32 @@ def ranks(state: RunState) -> int:
     return max((*(len(row.memory) for row in state.rows), *(rank + 1 for rank in state.live)), default=0)
 
 
+def shown_rows(page: Page) -> list[int]:
+    """Numbers of the phases in the table: those that look at data hold no model, so only their host memory is shown.
+
+    While one of them runs it stands there, and so does one that was chosen in another room.
+    """
+    of_data = PHASES_OF["data"]
+    return [
+        n
+        for n, row in enumerate(page.state.rows)
+        if row.phase not in of_data or page.counter == "host_peak" or row.running or n == page.selected
+    ]
+
+
 def entries(state: RunState) -> list[dict[str, Any]]:
     """One entry a phase and rank, with its phase beside."""
     return [{**each, "phase": row.phase} for row in state.rows for each in row.memory]
+
+
+def rank_of(page: Page, row: Row) -> Mapping[str, Any]:
+    """The selected rank's memory in a phase; of a phase that ran on fewer ranks its last; empty where none measured."""
+    return row.memory[min(page.rank, len(row.memory) - 1)] if row.memory else {}
+
+
+def device_word(state: RunState) -> str:
+    """``gpu`` or ``rank``: what the columns are numbers of."""
+    return "gpu" if units.on_gpu(state.rows) else "rank"
 
 
 def need_text(state: RunState) -> str:
@@ -112,138 +145,7 @@ def value_of(page: Page, row: Row, counter: str, rank: int | None = None) -> int
     return found if isinstance(found, int) else None
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Cells after the phase's name: ranks of the chosen counter, its highest, the other counters, a bar."""
-
-    ranks: tuple[int, ...]
-    others: tuple[str, ...]
-    cell: int
-    bar: int
-    unit: Unit
-    top: int
-    predicted: bool
-
-    def width(self, name: str) -> int:
-        """Cells of another counter: one more where its head would touch the one before."""
-        return max(self.cell, len(HEADS[name]) + 2)
-
-
-def _columns(page: Page) -> _Columns:
-    known = counters(page.state)
-    count = ranks(page.state)
-    rows = page.state.rows
-    unit = units.unit_for(value_of(page, row, name) for row in rows for name in known)
-    cell = 7 if unit is units.GIBS else 9
-    others = [name for name in known if name != page.counter] if count > 1 else known
-    predicted = page.counter in PREDICTED and any(page.predicted.get(row.phase) for row in rows)
-    extra = cell + ERROR_WIDTH if predicted else 0
-    fixed = NAME_WIDTH + sum(max(cell, len(HEADS[name]) + 2) for name in others) + (cell if count > 1 else 0) + extra
-    fits = max(1, min(count, (page.width - fixed - LEAST_BAR) // cell)) if count > 1 else 0
-    first = max(0, min(page.rank - fits + 1, count - fits)) if page.rank >= fits else 0
-    bar = page.width - fixed - cell * fits - 20
-    top = max((value_of(page, row, page.counter) or 0 for row in rows), default=0)
-    bar = max(0, min(58, bar))
-    return _Columns(tuple(range(first, first + fits)), tuple(others), cell, bar, unit, top, predicted)
-
-
-def table(page: Page) -> list[Line]:
-    """The head and the phases; the selected one's parts stand below it."""
-    columns = _columns(page)
-    rows = page.state.rows
-    known = counters(page.state)
-    turn = known[(known.index(page.counter) + 1) % len(known)] if page.counter in known else known[0]
-    hidden = ranks(page.state) - len(columns.ranks)
-    legend = f"c: {NAMES[turn]}" if len(known) > 1 else ""
-    if columns.ranks and hidden > 0:
-        legend = f"←→ {hidden} more ranks   {legend}"
-    title = f"{NAMES[page.counter]}, peak of each phase, {columns.unit.name}"
-    lines: list[Line] = [paint.rule(title, legend, page.width), _head(page, columns)]
-    binding = binding_phase(rows)
-    for n, row in enumerate(rows):
-        lines.append(_phase_line(page, row, columns, n == page.selected, row.phase == binding))
-        if n == page.selected:
-            lines += _part_lines(page, row, columns)
-    return lines
-
-
-def _head(page: Page, columns: _Columns) -> Line:
-    def floor(name: str) -> str:
-        return HEADS[name] + ("≥" if units.is_sampled(page.state.rows, name) else "")
-
-    device = "gpu" if units.on_gpu(page.state.rows) else "rank"
-    first = columns.ranks[0] if columns.ranks else 0
-    cells = "".join(f"{f'{device} {n}' if n == first else n:>{columns.cell}}" for n in columns.ranks)
-    cells += f"{'max':>{columns.cell}}" if columns.ranks else ""
-    cells += "".join(f"{floor(name):>{columns.width(name)}}" for name in columns.others)
-    cells += f"{'pred':>{columns.cell}}{'error':>{ERROR_WIDTH}}" if columns.predicted else ""
-    of = ""
-    if columns.bar:
-        of = f"  {HEADS[page.counter]} of {columns.unit.show(columns.top)}, the highest"
-    return ((paint.left(f"   phase{'':<{NAME_WIDTH - 8}}{cells}{of}", page.width), "dim"),)
-
-
-def _phase_line(page: Page, row: Row, columns: _Columns, selected: bool, binds: bool) -> Line:
-    sign, role = paint.glyph(row.verdict)
-    running = row.running and page.snapshot.live
-    cells = ""
-    absent = "–" if row.verdict not in (None, "not_run", "running") else ""
-    for rank in columns.ranks:
-        unknown = "NA" if rank < len(row.memory) and page.counter in row.memory[rank] else absent
-        cells += f"{columns.unit.show(value_of(page, row, page.counter, rank), unknown):>{columns.cell}}"
-    unknown = "NA" if row.memory else absent
-    highest = value_of(page, row, page.counter)
-    if columns.ranks:
-        cells += f"{columns.unit.show(highest, unknown):>{columns.cell}}"
-    cells += "".join(
-        f"{columns.unit.show(value_of(page, row, name), unknown):>{columns.width(name)}}" for name in columns.others
-    )
-    cells += _predicted(page, columns, page.predicted.get(row.phase), highest if row.memory else None)
-    said = ("  sets the need" if columns.bar else "  need") if binds else "  live" if running else ""
-    spans: Line = (
-        (">" if selected else " ", "head"),
-        (sign, role),
-        (f" {row.phase:<{NAME_WIDTH - 3}}{cells}", "text" if row.memory or running else "dim"),
-        (f"  {_bar(highest, columns)}", "bar"),
-        (said, "head" if binds else "dim"),
-    )
-    return paint.chosen(paint.fit(spans, page.width)) if selected else spans
-
-
-def _predicted(page: Page, columns: _Columns, foretold: Any, value: int | None) -> str:
-    """``~31.7  +0.6%``: what was predicted, and how far the measured figure lies above it."""
-    if not columns.predicted:
-        return ""
-    figure = foretold.get(page.counter) if isinstance(foretold, Mapping) else None
-    if not isinstance(figure, int):
-        return f"{'–':>{columns.cell}}{'–':>{ERROR_WIDTH}}"
-    error = f"{(value - figure) / figure:+.1%}" if value is not None and figure else "–"
-    return f"{'~' + columns.unit.show(figure):>{columns.cell}}{error:>{ERROR_WIDTH}}"
-
-
-def _part_lines(page: Page, row: Row, columns: _Columns) -> list[Line]:
-    lines: list[Line] = []
-    shown = [(page.counter, columns.cell)] if columns.ranks else []
-    shown += [(name, columns.width(name)) for name in columns.others]
-    foretold = (page.predicted.get(row.phase) or {}).get("parts")
-    for name, part in row.parts.items():
-        if not isinstance(part, Mapping):
-            continue
-        own = part.get("ranks")
-        cells = ""
-        for rank in columns.ranks:
-            value = own[rank].get(page.counter) if isinstance(own, Sequence) and rank < len(own) else None
-            cells += f"{columns.unit.show(value if isinstance(value, int) else None, ''):>{columns.cell}}"
-        for each, width in shown:
-            value = part.get(each)
-            cells += f"{columns.unit.show(value if isinstance(value, int) else None):>{width}}"
-        highest = part.get(page.counter)
-        highest = highest if isinstance(highest, int) else None
-        cells += _predicted(page, columns, foretold.get(name) if isinstance(foretold, Mapping) else None, highest)
-        label = paint.left(f"     {str(name).replace('_', ' ')}", NAME_WIDTH)
-        lines.append(((f"{label}{cells}", "dim"), (f"  {_bar(highest, columns)}", "bar")))
-    return lines
-
-
-def _bar(value: int | None, columns: _Columns) -> str:
-    return paint.bar(value / columns.top, columns.bar) if value and columns.top and columns.bar else ""
+def binding(page: Page) -> str | None:
+    """The phase that sets the need: of a GPU its used memory, on a CPU what was allocated."""
+    need = measured.need(entries(page.state))
+    return str(need["phase"]) if need is not None else binding_phase(page.state.rows)
