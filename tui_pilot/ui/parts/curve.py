@@ -199,7 +199,7 @@ def _scale(values: Sequence[float]) -> tuple[float, float, bool]:
     low, high = ordered[0], ordered[-1]
     rest = ordered[max(0, math.ceil(len(ordered) * (1 - TAIL)) - 1)]
     if len(ordered) >= 8 and rest > low and high - low > FAR * (rest - low):
-        return low, rest, True
+        return low, max(value for value in ordered if value - low <= FAR * (rest - low)), True
     return low, high, False
 
 

@@ -1,54 +1,42 @@
-"""The Runs room as lines: every run, variants below their parents, and what is known of the selected one. Pure."""
+"""The Runs room as lines: every run, variants below their parents, and below the list what is known of one. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tui_pilot.events.schema import PHASES
 from tui_pilot.run_folder import RunFolder, short_id
 from tui_pilot.store.ledger import Entry
-from tui_pilot.store.memory import binding_phase
-from tui_pilot.store.state import RunState
-from tui_pilot.text import ago, duration, plural, rate, size
+from tui_pilot.text import GIB, MIB, plural
 from tui_pilot.text import loss as loss_text
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.parts import checklist, curve, units
-from tui_pilot.ui.parts.detail import flow
-from tui_pilot.ui.parts.headline import unix
-from tui_pilot.ui.rooms import _comparison_page
+from tui_pilot.ui.rooms import _changes, _comparison_page, _picked_page, _run_detail
+from tui_pilot.ui.rooms._ledger import Brief, Listed
+from tui_pilot.ui.rooms._panes import Pane, joined
+from tui_pilot.ui.rooms._picked_page import LETTERS, Side
 
-NESTED = ("variant", "trial")
-DETAIL_LINES = 13
-CURVE_LINES = 10
-STATES = {"finished": 0, "running": 1, "failed": 2, "diverged": 3, "stopped": 4, "lost": 5, "new": 6}
-
-
-@dataclass(frozen=True)
-class Listed:
-    """One run as a line: its entry and the strokes that lead to it from its parent."""
-
-    entry: Entry
-    branch: str = ""
-
-    @property
-    def folder(self) -> RunFolder:
-        return self.entry.folder
-
-    @property
-    def state(self) -> RunState:
-        return self.entry.state
-
-    def words(self) -> str:
-        """What a filter looks in."""
-        return f"{self.folder.id} {self.state.state} {self.state.verdict} {changed_text(self.entry)}".lower()
+HEAD = 2  # the list's rule and the names of its columns
+NAME = (16, 30)
+STATE, VERDICT = 10, 9
+COLUMNS = (("updates", 8), ("batch", 7), ("need", 10), ("s/upd", 7), ("val loss", 9))
+SPARE = ("batch", "s/upd")
+"""Columns that go as soon as what was changed is longer than its room; the others only where hardly any is left."""
+FIRST_TO_GO = ("batch", "s/upd", "updates", "val loss", "need")
+LEAST_CHANGED, LEAST_NARROW, WANTED = 24, 18, 36
+BOTH = 14  # state and verdict in one column, where it is narrow
+NARROW, WIDE = 100, 160
+LEFT_SHARE, LEAST_RUN = 0.5, 62
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is drawn. ``now`` is Unix seconds; ``opened`` the run that the other rooms show."""
+    """What is drawn. ``listed`` are the runs that the filter leaves, ``at`` the selected one of them.
+
+    ``entry`` is the selected run whole, None while it is read. ``pane`` is where the keys go: ``list``, ``run``,
+    ``comparison`` or ``picked``; ``alone``: that pane has the whole room. ``now`` is Unix seconds.
+    """
 
     width: int
     height: int
@@ -57,256 +45,316 @@ class Page:
     total: int
     at: int
     now: float
-    opened: RunFolder | None
+    opened: RunFolder | None = None
     words: str = ""
+    entry: Entry | None = None
     comparisons: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Comparison documents by their id."""
+    picks: Sequence[RunFolder] = ()
+    sides: Sequence[Side] = ()
+    pane: str = "list"
+    alone: bool = False
+    top: int = 0
+    reading: str = ""
 
     @property
     def narrow(self) -> bool:
-        return self.width < 100
+        return self.width < NARROW
+
+    @property
+    def compact(self) -> bool:
+        return self.narrow or self.height < 27
+
+    @property
+    def selected(self) -> Listed | None:
+        return self.listed[self.at] if 0 <= self.at < len(self.listed) else None
 
     @property
     def comparison(self) -> Mapping[str, Any] | None:
         """The comparison that the selected run is a trial of."""
-        return self.comparisons.get(str(self.listed[self.at].entry.run.get("comparison"))) if self.listed else None
+        chosen = self.selected
+        return self.comparisons.get(chosen.entry.comparison or "") if chosen is not None else None
 
+    @property
+    def panes(self) -> tuple[str, ...]:
+        """What ``tab`` goes through."""
+        found = ["list"]
+        if self.sides:
+            found.append("picked")
+        if self.comparison is not None:
+            found.append("comparison")
+        return (*found, "run") if self.listed else tuple(found)
 
-def tree(entries: Sequence[Entry]) -> list[Listed]:
-    """Oldest first; a variant or a trial stands below the run it was changed from, wherever that is listed."""
-    here = {each.folder.id for each in entries}
-    below: dict[str, list[Entry]] = {}
-    roots = []
-    for each in entries:
-        parent = each.run.get("parent")
-        if each.run.get("kind") in NESTED and parent in here and parent != each.folder.id:
-            below.setdefault(str(parent), []).append(each)
-        else:
-            roots.append(each)
-    out: list[Listed] = []
-    done: set[str] = set()
-
-    def add(each: Entry, branch: str, deeper: str) -> None:
-        if each.folder.id in done:
-            return
-        done.add(each.folder.id)
-        out.append(Listed(each, branch))
-        children = below.get(each.folder.id, [])
-        for n, child in enumerate(children):
-            last = n == len(children) - 1
-            add(child, deeper + ("└ " if last else "├ "), deeper + ("  " if last else "│ "))
-
-    for each in roots:
-        add(each, "", "")
-    for each in entries:  # runs that name each other as parents are still runs
-        add(each, "", "")
-    return out
-
-
-def counted(listed: Sequence[Listed]) -> str:
-    """``12 finished, 1 failed, 1 lost``."""
-    words: dict[str, int] = {}
-    for each in listed:
-        words[each.state.state] = words.get(each.state.state, 0) + 1
-    return ", ".join(f"{words[name]} {name}" for name in sorted(words, key=lambda name: STATES.get(name, 9)))
+    @property
+    def below(self) -> str:
+        """The pane below the list: the one the keys go to, else the most telling one."""
+        if self.pane in self.panes and self.pane != "list":
+            return self.pane
+        return next((each for each in ("picked", "comparison", "run") if each in self.panes), "")
 
 
 def draw(page: Page) -> list[Line]:
-    """The list, and below it the selected run where there is room."""
-    room = page.height - 2
-    least = min(len(page.listed), max(3, room // 2))
-    compared = page.comparison
-    below = detail(page) if page.listed else []
-    if compared is not None:
-        # What is known of one trial stands on its own line; below it, what all of them say together.
-        least = min(least, max(3, room - _comparison_page.MOST_HEIGHT))
-        below = _comparison_page.pane(compared, page.width, room - least) or below
-    below = below[: max(0, room - least)]
-    shown = max(1, room - len(below))
-    top = max(0, min(page.at - shown // 2, len(page.listed) - shown))
-    legend = (
-        f"with “{paint.clean(page.words)}”: {len(page.listed)}" if page.words else "newest last, none is ever taken off"
-    )
-    lines: list[Line] = [paint.rule(f"{plural(page.total, 'run')} in {page.root}", legend, page.width), _head(page)]
-    lines += [_line(page, each, n + top == page.at) for n, each in enumerate(page.listed[top : top + shown])]
-    free = page.height - len(lines) - len(below)
-    drawn = _curve(page, free - 1) if page.listed and compared is None else []
-    lines += [paint.EMPTY] * (free - len(drawn))
-    return [*lines, *drawn, *below]
+    """Exactly the room's lines."""
+    if page.alone and page.pane != "list":
+        return lower(page, page.height)
+    rows = list_rows(page)
+    return [*_list(page, rows), *lower(page, page.height - HEAD - rows)]
 
 
-def _curve(page: Page, room: int) -> list[Line]:
-    """The selected run's losses where the list leaves room."""
-    state = page.listed[page.at].state
-    if room < 6 or page.narrow or not curve.finite(state.loss):
+def list_rows(page: Page) -> int:
+    """How many runs are shown: the same whichever of them is selected, so that nothing moves below them."""
+    room = page.height - HEAD
+    if page.alone or not page.below or room < 10:
+        return max(1, room)
+    most = max(3, room // 4) if page.sides else max(6, room * 2 // 5)
+    return max(1, min(len(page.listed), most))
+
+
+def lower(page: Page, height: int) -> list[Line]:
+    """What stands below the list, or alone: ``height`` lines."""
+    if height < 1 or not page.below:
         return []
-    chart = curve.chart(state.loss, page.width - 1, min(CURVE_LINES, room - 1))
-    name = short_id(page.listed[page.at].folder.id)
-    first, last = (loss_text(curve.finite(state.loss)[n][1]) for n in (0, -1))
-    return [paint.rule(f"{name}: loss, train, {first} to {last}", "all history, from its lowest", page.width), *chart]
+    make = {"picked": _picked, "comparison": _compared, "run": _run}[page.below]
+    return make(page, height)[:height]
 
 
-def _name_width(page: Page) -> int:
-    return 24 if page.narrow else 30
+def scrolled(page: Page) -> tuple[int, int]:
+    """How far the pane below can be scrolled, and how many lines a page of it is."""
+    height = page.height if page.alone else page.height - HEAD - list_rows(page)
+    panes = {"picked": _picked_panes, "comparison": _compared_panes, "run": _run_panes}
+    if not page.below:
+        return 0, 1
+    pane = panes[page.below](page, height)[0]
+    return pane.last(height), max(1, height - 2)
 
 
-def _head(page: Page) -> Line:
-    text = f"   {'run':<{_name_width(page)}}{'state':<10}{'verdict':<10}"
-    text += (
-        f"{'need':>10}  " if page.narrow else f"{'updates':>7}{'batch':>7}{'need':>11}{'s/upd':>7}{'val loss':>10}  "
+# The panes below.
+
+
+def _two(page: Page, height: int, first: Pane, left: int, second: Pane | None, right_first: bool = False) -> list[Line]:
+    """Words at the left and a chart at the right, or the other way round; the words are what is scrolled."""
+    if second is None:
+        return first.drawn(page.width, height)
+    words, chart = first.drawn(left, height), second.drawn(page.width - left - 1, height)
+    if right_first:
+        return joined(chart, words, page.width - left - 1)
+    return joined(words, chart, left)
+
+
+def _run_panes(page: Page, height: int) -> tuple[Pane, Pane | None]:
+    chosen = page.selected
+    assert chosen is not None
+    focused = page.pane == "run" and not page.alone
+    title = short_id(chosen.folder.id)
+    entry = page.entry
+    if entry is None or entry.folder != chosen.folder:
+        return Pane(title, "", [((" reading its log", "dim"),)], 0, focused), None
+    side = None if page.narrow else _curve_pane(page, entry, height)
+    width = _left(page) if side is not None else page.width
+    lines = _run_detail.detail(entry, width)
+    if page.narrow:
+        chart = _curve_pane(page, entry, max(8, height - len(lines) - 1))
+        if chart is not None:
+            lines = [*lines, paint.rule(chart.title, chart.legend, page.width), *chart.lines]
+    return Pane(title, _run_detail.when(entry, page.now), lines, page.top, focused), side
+
+
+def _curve_pane(page: Page, entry: Entry, height: int) -> Pane | None:
+    width = page.width if page.narrow else page.width - _left(page) - 1
+    title, legend, lines = _run_detail.losses(entry.state, width - 1, min(height - 1, 24))
+    return Pane(title, legend, lines) if lines else None
+
+
+def _left(page: Page) -> int:
+    return max(LEAST_RUN if page.width >= 120 else 0, int(page.width * LEFT_SHARE))
+
+
+def _run(page: Page, height: int) -> list[Line]:
+    first, second = _run_panes(page, height)
+    return _two(page, height, first, _left(page), second)
+
+
+def _compared_panes(page: Page, height: int) -> tuple[Pane, Pane | None]:
+    document = page.comparison
+    assert document is not None
+    name = _comparison_page.name(document)
+    legend = "  ".join(f"{sign} {id}" for id, sign in _comparison_page.letters(document).items())
+    focused = page.pane == "comparison" and not page.alone
+    if page.narrow:
+        lines = _comparison_page.said_lines(document, page.width)
+        chart = _comparison_page.plot_lines(document, page.width - 1, max(8, min(14, height - 2)))
+        head = paint.rule("training loss", legend, page.width)
+        return Pane(name, "", [*lines, head, *chart], page.top, focused), None
+    right = _words_width(page)
+    lines = _comparison_page.said_lines(document, right)
+    chart = _comparison_page.plot_lines(document, page.width - right - 2, min(height - 1, 24))
+    return (
+        Pane(f"{name}: what can be said", "", lines, page.top, focused),
+        Pane("training loss", legend, chart),
     )
-    return ((paint.left(text + ("changed" if page.narrow else "changed from its parent"), page.width), "dim"),)
 
 
-def _line(page: Page, each: Listed, selected: bool) -> Line:
-    state = each.state
-    sign, role = _sign(state)
-    # A run that was stopped or lost has no verdict of its own, only rows that have one.
-    whole = state.state not in ("stopped", "lost")
-    word = "FAIL" if state.verdict == "fail" else state.verdict if whole and state.verdict else "–"
-    name = paint.left(f"{each.branch}{short_id(each.folder.id)}", _name_width(page) - 1)
-    if each.entry.problem:
-        return ((">" if selected else " ", "head"), ("? ", "fail"), (f"{name} {each.entry.problem}", "text"))
-    figures = f"{_need(state):>10}  "
-    if not page.narrow:
-        figures = f"{len(state.loss) or '–':>7}{_batch(state):>7}{_need(state):>11}"
-        figures += f"{_pace(state):>7}{_validation(state):>10}  "
-    here = "shown, " if each.folder == page.opened else ""
-    spans: Line = (
-        (">" if selected else " ", "head"),
-        (sign, role),
-        (f" {name} ", "text"),
-        (f"{state.state:<10}", "running" if state.state == "running" else "text"),
-        (f"{word:<10}", "fail" if word == "FAIL" else "text"),
-        (f"{figures}{here}{changed_text(each.entry)}", "text"),
+def _words_width(page: Page) -> int:
+    """The words of a comparison need a table's width; all above it is the chart's."""
+    return min(70, max(54, page.width - int(page.width * 0.56)))
+
+
+def _compared(page: Page, height: int) -> list[Line]:
+    first, second = _compared_panes(page, height)
+    if second is not None and page.width >= WIDE and page.pane != "comparison" and not page.alone:
+        run, _ = _run_panes(replace(page, pane="list"), height)
+        left = LEAST_RUN - 2
+        entry = page.entry
+        lines = _run_detail.detail(entry, left) if entry is not None else run.lines
+        rest = replace(page, width=page.width - left - 1)
+        return joined(replace(run, lines=lines).drawn(left, height), _compared(rest, height), left)
+    return _two(page, height, first, _words_width(page), second, right_first=True)
+
+
+def _picked_panes(page: Page, height: int) -> tuple[Pane, Pane | None]:
+    sides = page.sides
+    names = "  ".join(f"{each.letter} {short_id(each.entry.folder.id)}" for each in sides)
+    focused = page.pane == "picked" and not page.alone
+    title = f"{len(sides)} runs side by side"
+    lines = [*_picked_page.table(sides, page.width)]
+    if page.narrow:
+        lines.append(paint.rule("what can be said", "", page.width))
+        lines += _picked_page.said_lines(sides, page.width)
+        lines.append(paint.rule("training loss", "capitals: validation", page.width))
+        lines += _picked_page.plot_lines(sides, page.width - 1, 12)
+        return Pane(title, names, lines, page.top, focused), None
+    left = int(page.width * 0.56)
+    said = _picked_page.said_lines(sides, page.width - left - 1)
+    tall = max(10, min(22, height - len(lines) - 2), len(said) + 1)
+    chart = _picked_page.plot_lines(sides, left - 1, tall - 1)
+    under = joined(
+        Pane("training loss", "one letter a run, capitals: validation", chart).drawn(left, tall),
+        Pane("what can be said", "", said).drawn(page.width - left - 1, tall),
+        left,
+    )
+    return Pane(title, "", [*lines, *under], page.top, focused), None
+
+
+def _picked(page: Page, height: int) -> list[Line]:
+    first, _ = _picked_panes(page, height)
+    return first.drawn(page.width, height)
+
+
+# The list.
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Widths of the list's columns, in cells; ``unit`` is bytes of the memory column."""
+
+    name: int
+    columns: tuple[tuple[str, int], ...]
+    changed: int
+    unit: int
+    unit_name: str
+    narrow: bool = False
+
+
+def layout(page: Page) -> Layout:
+    """Columns go, the least telling first, until what was changed has room."""
+    longest = max((len(each.branch) + len(_name(page, each)) for each in page.listed[:200]), default=0)
+    name = max(NAME[0], min(NAME[1], longest))
+    columns = list(COLUMNS)
+    said = (len(_changes.fitting(each.entry.changed, WANTED)) for each in page.listed[:200])
+    wanted = max(LEAST_CHANGED, min(WANTED, max(said, default=0)))
+    for going in FIRST_TO_GO:
+        least = LEAST_NARROW if page.narrow else wanted if going in SPARE else LEAST_CHANGED
+        if page.width - _fixed(page, name, columns) >= least:
+            break
+        columns = [each for each in columns if each[0] != going]
+    most = max((each.entry.need or 0 for each in page.listed), default=0)
+    unit, unit_name = (GIB, "GiB") if most >= GIB else (MIB, "MiB")
+    changed = max(0, page.width - _fixed(page, name, columns))
+    return Layout(name, tuple(columns), changed, unit, unit_name, page.narrow)
+
+
+def _fixed(page: Page, name: int, columns: Sequence[tuple[str, int]]) -> int:
+    states = BOTH if page.narrow else STATE + VERDICT
+    return 4 + name + 1 + states + sum(width for _, width in columns) + 2
+
+
+def _list(page: Page, rows: int) -> list[Line]:
+    shown = layout(page)
+    top = max(0, min(page.at - rows // 2, len(page.listed) - rows))
+    title = f"{plural(page.total, 'run')} in {page.root}"
+    if page.words:
+        title = f"{len(page.listed):,} of {page.total:,} runs with “{paint.clean(page.words)}”"
+    legend = page.reading or "newest last, none is ever taken off"
+    if len(page.listed) > rows:
+        legend = f"{top + 1}–{min(top + rows, len(page.listed))} of {len(page.listed):,}" + (
+            "   " + page.reading if page.reading else ", newest last"
+        )
+    role = "running" if page.pane == "list" and len(page.panes) > 1 and not page.alone else "head"
+    lines: list[Line] = [paint.rule(title, legend, page.width, role), _head(shown)]
+    if not page.listed:
+        lines.append(((" no run has these words; esc shows all again", "text"),))
+    letter = {folder: LETTERS[n] for n, folder in enumerate(page.picks)}
+    for n, each in enumerate(page.listed[top : top + rows]):
+        lines.append(_line(page, shown, each, n + top == page.at, letter.get(each.folder, " ")))
+    return [*lines, *([paint.EMPTY] * (HEAD + rows - len(lines)))][: HEAD + rows]
+
+
+def _head(shown: Layout) -> Line:
+    states = f"{'state, verdict':<{BOTH}}" if shown.narrow else f"{'state':<{STATE}}{'verdict':<{VERDICT}}"
+    text = f"    {'run':<{shown.name}} {states}"
+    for name, width in shown.columns:
+        text += f"{f'need {shown.unit_name}≥' if name == 'need' else name:>{width}}"
+    wide = shown.changed >= 28
+    return ((f"{text}  {'changed from its parent' if wide else 'changed'}", "dim"),)
+
+
+def _name(page: Page, each: Listed) -> str:
+    """The run's short name; a trial by its setting's letter, setting, seed and the digits that name it."""
+    entry = each.entry
+    if entry.trial is None or entry.seed is None:
+        return short_id(each.folder.id)
+    document = page.comparisons.get(entry.comparison or "")
+    sign = _comparison_page.letters(document).get(entry.trial, " ") if document is not None else "·"
+    return f"{sign} {entry.trial:<6} seed {entry.seed} {each.folder.id[-4:]}"
+
+
+def _line(page: Page, shown: Layout, each: Listed, selected: bool, letter: str) -> Line:
+    entry = each.entry
+    sign, role = paint.glyph(entry.sign)
+    name = paint.left(f"{each.branch}{_name(page, each)}", shown.name)
+    here = "shown, " if each.folder == page.opened and not shown.narrow else ""
+    lead: Line = ((">" if selected else " ", "head"), (letter, "head"), (sign, role), (f" {name} ", "text"))
+    if entry.problem:
+        spans: Line = (*lead, (f"{'unreadable':<{STATE + 1}}{entry.problem}", "text"))
+        return paint.chosen(paint.fit(spans, page.width)) if selected else spans
+    figures = "".join(f"{_figure(name, entry, shown):>{width}}" for name, width in shown.columns)
+    changed = _changed(entry, shown.changed - len(here))
+    state, word = f"{entry.state:<{STATE}}", f"{entry.word:<{VERDICT}}"
+    if shown.narrow:
+        state, word = f"{entry.state} ", paint.left(entry.word, BOTH - len(entry.state) - 1)
+    spans = (
+        *lead,
+        (state, "running" if entry.state == "running" else "text"),
+        (word, "fail" if "FAIL" in entry.word else "text"),
+        (f"{figures}  {here}{changed}", "text"),
     )
     return paint.chosen(paint.fit(spans, page.width)) if selected else spans
 
 
-def _sign(state: RunState) -> paint.Span:
-    if state.state == "stopped":
-        return "–", "dim"
-    return paint.glyph({"running": "running", "lost": "lost"}.get(state.state, state.verdict))
+def _changed(entry: Brief, width: int) -> str:
+    said = _changes.fitting(entry.changed, width) or entry.origin()
+    if entry.failed:
+        both = f"{said}; {entry.failed}"
+        return both if len(both) <= width else entry.failed if not entry.changed else said
+    return said
 
 
-def _need(state: RunState) -> str:
-    """The highest used memory, on a CPU what was allocated."""
-    for counter in ("device_used_peak", "allocated_peak"):
-        most = max((units.peak(row, counter) or 0 for row in state.rows), default=0)
-        if most:
-            return size(most)
-    return "–"
-
-
-def _batch(state: RunState) -> str:
-    counted = (state.facts.get("batch") or {}).get("planned")
-    number = counted.get("effective_batch") if isinstance(counted, Mapping) else None
-    return f"{number:,}" if isinstance(number, int) else "–"
-
-
-def _pace(state: RunState) -> str:
-    seconds = (state.facts.get("sizes") or {}).get("seconds")
-    took = seconds.get("update") if isinstance(seconds, Mapping) else None
-    return f"{took:.2f}" if isinstance(took, (int, float)) else "–"
-
-
-def _validation(state: RunState) -> str:
-    for _, metrics in reversed(state.validation):
-        if isinstance(metrics.get("loss"), (int, float)):
-            return loss_text(metrics["loss"])
-    return "–"
-
-
-def changed_text(entry: Entry) -> str:
-    """``optimizer.lr 1.0e-3 → 5.0e-4``; the first run of a plan has no parent."""
-    changed = entry.run.get("changed")
-    if not isinstance(changed, Mapping) or not changed:
-        alike = entry.run.get("replicate_of")
-        if alike:
-            return f"nothing: a replicate of {str(alike)[-4:]}"
-        return "nothing" if entry.run.get("parent") else "first run"
-    return ", ".join(_change(str(key), value) for key, value in changed.items())
-
-
-def _change(key: str, value: Any) -> str:
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        return key
-    before, after = (_short(key, each) for each in value)
-    return key if before == after else f"{key} {before} → {after}"
-
-
-def _short(key: str, value: Any) -> str:
-    """Hashes by their beginning, rates as rates."""
-    if isinstance(value, float) and key.endswith("lr"):
-        return rate(value)
-    if isinstance(value, str) and len(value) >= 32 and all(each in "0123456789abcdef" for each in value):
-        return value[:8]
-    return "none" if value is None else str(value)
-
-
-def detail(page: Page) -> list[Line]:
-    """The selected run: when, how long, every phase's sign, what failed, what was changed, what people said."""
-    each = page.listed[page.at]
-    state, width = each.state, page.width - 2
-    started = unix(state.started)
-    when = f"{state.started[:10]} {state.started[11:19]} UTC" if state.started else "never started"
-    age = f", {ago(page.now - started)}" if started and page.now else ""
-    lines: list[Line] = [paint.rule(short_id(each.folder.id), f"{when}{age}", page.width)]
-    signs: list[paint.Span] = [(f"{'phases':<12}", "dim")]
-    for row in state.rows:
-        sign, role = paint.glyph("lost" if checklist.is_lost(row) else row.verdict)
-        signs.append((sign, role))
-    text = f"  {_counts(state)}"
-    signs.append((text, "text"))
-    body: list[Line] = [tuple(signs)]
-    for row in state.rows:
-        worst = next(
-            (reason for reason in row.reasons if reason.get("severity") in ("fail", "unchecked", "warn")), None
-        )
-        if worst is None:
-            continue
-        mark = f" (marked {row.mark} by hand)" if row.mark else ""
-        said = f"{worst.get('code')}: {worst.get('text')}{mark}"
-        sign, role = paint.glyph(row.verdict)
-        body.append(((f"{sign} ", role), (f"{row.phase:<12}", "text"), (paint.left(said, width - 14), "text")))
-    binding = binding_phase(state.rows)
-    if binding:
-        body += flow("need", [f"{_need(state)}, set by {binding}"], width)
-    took = _took(state)
-    large = each.entry.payload_bytes
-    kept = f"{size(each.entry.bytes)} on disk, "
-    kept += f"{size(large)} of it checkpoint and artifact" if large else "without checkpoint and artifact"
-    body += flow("cost", [part for part in (took, kept) if part], width)
-    changed = each.entry.run.get("changed")
-    if isinstance(changed, Mapping) and changed:
-        parent = short_id(str(each.entry.run.get("parent")))
-        body += flow(
-            "changed", [f"from {parent}:", *(_change(str(key), value) for key, value in changed.items())], width
-        )
-    if state.decision:
-        body += flow("decision", [f"{state.decision.get('decision')}: {state.decision.get('note')}"], width)
-    for note in state.notes:
-        about = f"{note['phase']}: " if note.get("phase") else ""
-        body += flow("note", [f"{about}{note.get('text')}"], width)
-    if state.state == "lost":
-        body += flow(
-            "lost", [f"{state.text}. Its finished rows are kept; r on its plan starts a new run."], width, "fail"
-        )
-    room = DETAIL_LINES - 1
-    if len(body) > room:
-        body = [*body[: room - 1], ((f"… {len(body) - room + 1} more lines, enter opens the run", "dim"),)]
-    return [*lines, *((((" ", "text"), *each_line)) for each_line in body)]
-
-
-def _counts(state: RunState) -> str:
-    words: dict[str, int] = {}
-    for row in state.rows:
-        words[str(row.verdict or "not_run")] = words.get(str(row.verdict or "not_run"), 0) + 1
-    said = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in words.items())
-    return said if len(words) > 1 else f"all {len(PHASES)} {said.split(' ', 1)[1]}"
-
-
-def _took(state: RunState) -> str:
-    if state.started_mono is None or state.ended_mono is None or state.ended_mono < state.started_mono:
-        return ""
-    return f"took {duration(state.ended_mono - state.started_mono)}"
+def _figure(name: str, entry: Brief, shown: Layout) -> str:
+    if name == "updates":
+        return f"{entry.updates:,}" if entry.updates else "–"
+    if name == "batch":
+        return f"{entry.batch:,}" if entry.batch is not None else "–"
+    if name == "need":
+        return f"{entry.need / shown.unit:,.1f}" if entry.need is not None else "–"
+    if name == "s/upd":
+        return f"{entry.pace:.2f}" if entry.pace is not None else "–"
+    return loss_text(entry.validation)
