@@ -10,7 +10,7 @@ from typing import Any
 from tui_pilot.errors import RunFolderError
 from tui_pilot.run_folder import RunFolder, all_runs, is_live
 from tui_pilot.store.files import bytes_on_disk, payloads
-from tui_pilot.store.state import RunState
+from tui_pilot.store.state import RunState, bounded, changed
 from tui_pilot.store.view import exit_code, see
 
 
@@ -63,10 +63,11 @@ def entry(folder: RunFolder, sizes: bool = True) -> Entry:
     payload = sum(path.lstat().st_size for path in payloads(folder)) if sizes else 0
     try:
         run = folder.read_json(folder.run_file)
-        state, _ = see(folder)
+        state, _ = see(folder, bounded())
     except RunFolderError as error:
         return Entry(folder, bytes=total, payload_bytes=payload, problem=error.text)
-    return Entry(folder, run, state, total, payload)
+    # Many entries are kept: what only the run's own screen shows stays out, and curves are thinned.
+    return Entry(folder, run, changed(state, feed=()), total, payload)
 
 
 def live_run(root: Path) -> RunFolder | None:

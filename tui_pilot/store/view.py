@@ -30,10 +30,12 @@ OPEN_VERDICTS = ("unchecked", "skipped", "not_run")
 OnEvent = Callable[[dict[str, Any], RunState], None]
 
 
-def load_state(folder: RunFolder, on_event: OnEvent | None = None) -> tuple[RunState, Reader]:
-    """The fold of everything written so far, and the reader that goes on from there."""
+def load_state(
+    folder: RunFolder, on_event: OnEvent | None = None, start: RunState | None = None
+) -> tuple[RunState, Reader]:
+    """The fold of everything written so far, and the reader that goes on from there; ``start`` is folded into."""
     reader = Reader(folder.events)
-    return reload_state(RunState(), reader, on_event), reader
+    return reload_state(start or RunState(), reader, on_event), reader
 
 
 def reload_state(state: RunState, reader: Reader, on_event: OnEvent | None = None) -> RunState:
@@ -76,9 +78,9 @@ def clock(at: str | None) -> str:
     return f"{at[11:19]} UTC" if at and len(at) >= 19 else "an unknown time"
 
 
-def see(folder: RunFolder) -> tuple[RunState, Reader]:
+def see(folder: RunFolder, start: RunState | None = None) -> tuple[RunState, Reader]:
     """``load_state`` with the lock taken into account; the lock is asked before the last read."""
-    state, reader = load_state(folder)
+    state, reader = load_state(folder, start=start)
     live = is_live(folder)
     if not live:
         state = reload_state(state, reader)

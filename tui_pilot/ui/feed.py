@@ -1,7 +1,7 @@
 """The thread that reads a run and makes snapshots. It never waits for the terminal, and the terminal never for it.
 
 One message may be under way at a time; what happens meanwhile is folded into the next one. Files are read here and
-nowhere else in the screen: the log every 50 ms while the run is live, once a second otherwise.
+nowhere else in the screen: the log every 100 ms while the run is live, once a second otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tui_pilot.errors import PilotError
-from tui_pilot.events.reader import PIECE_BYTES, Reader
+from tui_pilot.events.reader import Reader
 from tui_pilot.run_folder import RunFolder, beat, drop_lock, is_live, read_lock, take_lock
 from tui_pilot.store.fold import fold
 from tui_pilot.store.state import RunState, bounded
@@ -27,9 +27,10 @@ from tui_pilot.ui.snapshot import GpuView, Snapshot
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
 
-POLL_LIVE_S, POLL_IDLE_S = 0.05, 0.5
+POLL_LIVE_S, POLL_IDLE_S = 0.1, 0.5
 PUBLISH_S = 0.5
 READ_S, FIRST_READ_S = 0.25, 0.1
+PIECE = 1 << 16  # of the log at a time: about 330 events, some milliseconds
 CHECK_S = 1.0
 START_GRACE_S = 15.0
 AMD = "AMD: torch's own numbers only, NVML is NVIDIA's"
@@ -166,7 +167,7 @@ class Feed:
         """Fold what was written. A long log is read in pieces, for a quarter of a second at most, and said to be."""
         reader, turn = self._reader, READ_S if self._state.last_event else FIRST_READ_S
         while reader is not None:
-            events = reader.poll(PIECE_BYTES)
+            events = reader.poll(PIECE)
             if events:
                 self._state = fold(events, self._state)
                 self._peaks.take(events)

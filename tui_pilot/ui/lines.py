@@ -1,14 +1,13 @@
-"""The one widget that shows text: a stack of lines of which only the cells that changed are sent again.
+"""The one widget that shows text: a stack of lines of which only those that changed are made again.
 
-Textual repaints a dirty widget whole; over a slow link that costs more than all else. ``Lines`` keeps what it showed
-last and marks only the changed stretch of each line dirty, so frozen values cost nothing.
+Textual repaints a dirty widget whole. ``Lines`` keeps what it showed last and marks only the changed lines dirty, so
+frozen values cost nothing; which of their cells are sent is the business of ``wire.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
@@ -39,11 +38,8 @@ class Lines(Widget):
         dirty: list[Region] = []
         for y in range(height):
             new = self._line(y)
-            old = self._shown.get(y)
-            if new != old:
-                start, end = (0, width) if old is None else _changed(old, new, width)
-                if end > start:
-                    dirty.append(Region(start, y, end - start, 1))
+            if new != self._shown.get(y):
+                dirty.append(Region(0, y, width, 1))
         if dirty:
             self.refresh(*dirty)
 
@@ -85,26 +81,3 @@ class Lines(Widget):
     def on_resize(self) -> None:
         self._shown.clear()
         self.write(self.content)
-
-
-def _changed(old: Line, new: Line, width: int) -> tuple[int, int]:
-    """The stretch of cells from the first to the last difference, half-open.
-
-    One stretch a line: Textual sends a line from its beginning for every dirty stretch in it, so two cost twice.
-    """
-    one, other = _cells(paint.fit(old, width)), _cells(paint.fit(new, width))
-    if len(one) != len(other) or any(cell_len(text) != 1 for text, _ in (*one, *other)):
-        return 0, width
-    differing = [n for n, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
-    return (differing[0], differing[-1] + 1) if differing else (0, 0)
-
-
-def _cells(content: Line) -> list[tuple[str, str]]:
-    cells: list[tuple[str, str]] = []
-    for text, role in content:
-        for character in text:
-            size = cell_len(character)
-            if size == 0 and cells:
-                cells[-1] = (cells[-1][0] + character, role)
-            cells.extend([(character, role)] * size)
-    return cells
