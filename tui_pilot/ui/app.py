@@ -358,7 +358,7 @@ def farewell(snapshot: Snapshot, starting: bool = False) -> list[str]:
     """What stands on the plain terminal after the screen is left while a run is live, or about to be."""
     if starting:
         return ["A run was starting and goes on by itself.", "Back: pilot-tui attach latest   All runs: pilot-tui runs"]
-    if not snapshot.live or snapshot.folder is None:
+    if not snapshot.live or snapshot.folder is None or snapshot.state.state not in ("new", "running"):
         return []
     short = snapshot.folder.id[-4:]
     row = snapshot.state.running_row
