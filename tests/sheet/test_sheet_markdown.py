@@ -50,7 +50,7 @@ def test_it_says_what_a_reader_needs() -> None:
     page = re.sub(r"\s*\|\n\|\s*\|\s*", " ", render(from_shown([show])))
     assert page.startswith("# Selection sheet: llama8b-lora\n")
     for wanted in (
-        "run llama8b-lora-77c1: retained",
+        "run llama8b-lora-77c1: may be retained, no decision yet",
         "34.7 GiB needed on each",
         "1 micro x 2 accumulation x 8 replicas = 16 rows an update",
         "steady_step",

@@ -9,10 +9,15 @@ import pytest
 from room_runs import HOSTILE, RoomApp, loaded, reason, settled, whole_run
 
 from tui_pilot.run_folder import RunFolder
+from tui_pilot.sheet import judged
+from tui_pilot.sheet.build import document
 from tui_pilot.sheet.write import write
 from tui_pilot.store.fold import fold
 from tui_pilot.store.view import see
 from tui_pilot.ui import paint
+from tui_pilot.ui.app import PilotApp
+from tui_pilot.ui.lines import Lines
+from tui_pilot.ui.rooms import _sheet_page
 from tui_pilot.ui.rooms.sheet import SheetRoom
 from tui_pilot.ui.snapshot import Snapshot
 
@@ -30,13 +35,13 @@ async def test_the_preview_is_the_file_line_by_line(tmp_path: Path) -> None:
         assert isinstance(room, SheetRoom)
         written = write([folder], tmp_path / "out").read_text()
         assert room.copied() == written.rstrip("\n")
-        shown = [line.split("│")[0].rstrip() for line in app.text().splitlines()[1:]]
+        shown = [line.split("│")[0].rstrip() for line in app.text().splitlines()[1:-1]]
         assert shown == written.splitlines()[: len(shown)]
         seen = set(shown)
         for _ in range(10):
             await pilot.press("pagedown")
             await settled(app, pilot)
-            seen |= {line.split("│")[0].rstrip() for line in app.text().splitlines()[1:]}
+            seen |= {line.split("│")[0].rstrip() for line in app.text().splitlines()[1:-1]}
         assert set(written.splitlines()) <= seen
 
 
@@ -62,7 +67,7 @@ async def test_a_cpu_run_says_that_no_gpu_was_measured(tmp_path: Path) -> None:
         assert "margin of a GPU: unchecked" in shown
         assert "measured on CPU: says nothing about" in shown
         head = paint.plain(app.room.headline(app.first) or ())
-        assert "1 configuration, 1 retained" in head and "preview of sheet-llama8b-lora.md" in head
+        assert "? 1 configuration may be retained: no decision yet" in head and "sheet-llama8b-lora.md" in head
 
 
 async def test_a_gpu_run_shows_need_and_margin(tmp_path: Path) -> None:
@@ -85,7 +90,7 @@ async def test_a_fail_keeps_it_off_the_sheet_until_it_is_overridden(tmp_path: Pa
     async with app.run_test(size=(120, 33)) as pilot:
         await settled(app, pilot)
         assert "fails overridden by hand" in app.text()
-        assert "1 configuration, 1 retained." in app.text()
+        assert "1 configuration: it may be retained, nobody has decided yet." in app.text()
 
 
 async def test_a_new_mark_is_gathered_again_and_the_place_is_kept(tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ async def test_a_new_mark_is_gathered_again_and_the_place_is_kept(tmp_path: Path
         app.room.show(Snapshot(state=state, folder=folder, plan=loaded(), now_mono=101.0))
         await settled(app, pilot)
         assert "one thread twice" in app.room.copied()
-        assert "4–35 of" in app.text()
+        assert "4–34 of" in app.text()
 
 
 async def test_below_112_columns_one_pane_at_a_time(tmp_path: Path) -> None:
@@ -164,6 +169,53 @@ async def test_every_size_is_drawn_within_its_cells(tmp_path: Path, size: tuple[
         await pilot.press("G", "tab", "G", "g", "z")
         await settled(app, pilot)
         assert max(map(len, app.text().splitlines())) <= size[0]
+
+
+@pytest.mark.parametrize("width", [36, 38, 60, 80])
+def test_the_side_shows_bars_free_and_short_at_any_width(tmp_path: Path, width: int) -> None:
+    found = document([whole_run(tmp_path, device="cuda")])
+    shown = [paint.plain(each) for each in _sheet_page.side(found, width)]
+    assert max(map(len, shown)) <= width
+    fits = next(each for each in shown if each.startswith(" ✓"))
+    lacks = next(each for each in shown if each.startswith(" ✗"))
+    assert "48GB" in fits and "[▆" in fits and "%" in fits
+    assert "[over" in lacks and ("short" in lacks) is (width >= 46)
+    assert any("no price is given" in each for each in shown)
+    assert "open: " in paint.plain(_sheet_page.open_line(found, width))
+
+
+async def test_d_decides_with_a_reason_and_the_sheet_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = whole_run(tmp_path / "runs")
+    app = PilotApp(tmp_path / "runs", None, folder)
+    async with app.run_test(size=(120, 36)) as pilot:
+
+        async def seen(words: str) -> None:
+            for _ in range(200):
+                await pilot.pause(0.02)
+                page = app.screen.query(Lines)
+                if any(words in paint.plain(line) for lines in page for line in lines.content):
+                    return
+            raise AssertionError(words)
+
+        await seen("FINISHED")
+        await pilot.press("6")
+        await seen("may be retained, no decision yet")
+        await pilot.press("d")
+        await seen("decide on llama8b-lora-77c1")
+        await pilot.press("enter")
+        await seen("retain, why")
+        await pilot.press("enter")
+        await seen("a decision needs its reason")
+        await pilot.press("d", "enter")
+        await seen("retain, why")
+        await pilot.press(*"enough", "enter")
+        await seen("run llama8b-lora-77c1: retained")
+        await seen("✓ retain: enough")
+    decided = see(folder)[0].decision
+    assert decided is not None and (decided["decision"], decided["note"]) == ("retain", "enough")
+    found = document([folder])["configurations"][0]
+    assert found["retained"] and judged.standing(found) == "retained"
 
 
 async def test_which_gpus_fit_and_what_fits_into_a_package(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tui_pilot.campaign import schedule
-from tui_pilot.sheet.judged import word
+from tui_pilot.sheet.judged import is_decided, standing, word
 from tui_pilot.sheet.values import facts_of
 from tui_pilot.text import duration, plural, size
 
@@ -64,24 +64,29 @@ def of(document: Json) -> Iterator[Block]:
 
 READING = (
     "≥ is sampled, so a floor. NA could not be read, and is not 0. – does not apply. Memory is nested: allocated is "
-    "part of reserved, reserved part of device used. A configuration is retained only if its software stack was "
-    "checked and no fail is left that nobody answered for. No duration imposes a type of training."
+    "part of reserved, reserved part of device used. A configuration may be retained only if its software stack was "
+    "checked and no fail is left that nobody answered for; it is retained once somebody has decided so, with a reason. "
+    "No duration imposes a type of training."
 )
 
 
 def _summary(configurations: Sequence[Json]) -> str:
-    retained = [item for item in configurations if item["retained"]]
+    allowed = [item for item in configurations if item["retained"]]
     if not configurations:
         return "No run was given."
-    if retained:
-        return f"{plural(len(configurations), 'configuration')}, {len(retained)} retained."
+    if allowed:
+        decided = sum(is_decided(item) for item in allowed)
+        found, waiting = plural(len(configurations), "configuration"), len(allowed) - decided
+        if decided == 0:
+            may = "it" if len(configurations) == 1 else f"{waiting} of them"
+            return f"{found}: {may} may be retained, nobody has decided yet."
+        return f"{found}, {decided} retained" + (f", {waiting} may be: not decided yet." if waiting else ".")
     why = next((f"{item['why_not'][0]}, in {item['short']}" for item in configurations if item["why_not"]), "")
     return f"Nothing is retained: {why}."
 
 
 def _configuration(number: int, item: Json) -> Iterator[Block]:
-    retained = "retained" if item["retained"] else "not retained"
-    yield Heading(2, f"{number}. {item['name']}, run {item['short']}: {retained}")
+    yield Heading(2, f"{number}. {item['name']}, run {item['short']}: {standing(item)}")
     if item.get("demo"):
         yield Paragraph("Built-in demo data and model: this says nothing about your own data.")
     if item["why_not"]:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tui_pilot.sheet.judged import standing
 from tui_pilot.sheet.values import facts_of
 from tui_pilot.text import harmless, harmless_json
 
@@ -43,7 +44,10 @@ def as_csv(document: Json) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(COLUMNS)
     for item in document["configurations"]:
-        for name, value in (("retained", "yes" if item["retained"] else "no"), *facts_of(item)):
+        for name, value in (
+            ("retained", {"retained": "yes", "not retained": "no"}.get(how := standing(item), how)),
+            *facts_of(item),
+        ):
             rows.writerow(("fact", item["short"], name, _safe(value)))
     for key, value in leaves(json.loads(json.dumps(document))):
         rows.writerow(("data", "", key, harmless_json(json.dumps(value, ensure_ascii=False))))

@@ -24,7 +24,10 @@ STATES = {
 
 @dataclass(frozen=True)
 class Judged:
-    """``why_not`` is empty exactly when the configuration is retained; ``open`` never decides, it asks."""
+    """``why_not`` is empty exactly when nothing forbids to retain it; ``retained`` says that, whoever has decided.
+
+    ``open`` never decides, it asks.
+    """
 
     retained: bool
     why_not: tuple[str, ...]
@@ -64,6 +67,18 @@ def judge(show: Json, plan: Plan | None, margin: float | None) -> Judged:
     marks = [row.get("mark") for row in rows if row.get("mark") in MARKS]
     worst = max(marks, key=MARKS.index) if marks else None
     return Judged(not why, tuple(why), overrides, checked, worst, tuple(_open(show, rows, plan)))
+
+
+def standing(item: Json) -> str:
+    """A configuration's standing in words: that nothing forbids it is no decision, and only a person decides."""
+    if not item["retained"]:
+        return "not retained"
+    return "retained" if is_decided(item) else "may be retained, no decision yet"
+
+
+def is_decided(item: Json) -> bool:
+    """Whether somebody decided to retain it."""
+    return (item.get("decision") or {}).get("decision") == "retain"
 
 
 def word(verdict: Any) -> str:

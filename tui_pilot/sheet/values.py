@@ -18,8 +18,7 @@ NOT_MEASURED = "not measured"
 def facts_of(item: Json) -> Iterator[tuple[str, str]]:
     """Item and value, in reading order; a fact that is unknown says so, it is never left out."""
     yield "verdict", verdict(item)
-    if item["decision"]:
-        yield "decision", _decision(item["decision"])
+    yield "decision", _decision(item)
     yield from memory(item)
     yield "longest seen", dimensions(item)
     yield "batch", batch(item)
@@ -58,7 +57,11 @@ def verdict(item: Json) -> str:
     return f"{automatic}, automatic" + (f"; by hand: {by_hand}" if by_hand else "; no mark by hand")
 
 
-def _decision(decision: Json) -> str:
+def _decision(item: Json) -> str:
+    """What was decided and why; where nothing was, how it is done."""
+    decision = item["decision"]
+    if not decision:
+        return f"none yet: pilot-tui decide {item['short'][-4:]} retain, reject or defer, with --note WHY"
     return f"{decision.get('decision')}" + (f": {decision['note']}" if decision.get("note") else ", without a note")
 
 

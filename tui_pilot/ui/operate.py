@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tui_pilot.errors import PilotError
-from tui_pilot.run_folder import RunFolder, write_whole
+from tui_pilot.run_folder import RunFolder, short_id, write_whole
 
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
@@ -82,6 +82,14 @@ def note(folder: RunFolder, text: str, phase: str | None = None) -> str:
 
     control.note(folder, text, phase)
     return "the note is kept with the run; it will stand on the sheet"
+
+
+def decide(folder: RunFolder, decision: str, why: str) -> str:
+    """Keep the decision about the run, with its reason."""
+    from tui_pilot.launch import control
+
+    control.decide(folder, decision, why)
+    return f"{short_id(folder.id)}: {decision}, kept with the run; it will stand on the sheet"
 
 
 def sheet(folder: RunFolder, target: Path, format: str = "md") -> str:

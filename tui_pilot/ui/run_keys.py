@@ -23,6 +23,11 @@ from tui_pilot.ui.wire import QuietApp
 if TYPE_CHECKING:
     from tui_pilot.plan.load import LoadedPlan
 
+DECISIONS = (
+    ("retain", "this configuration is the one, or one of those, to rent for"),
+    ("reject", "it is not: the sheet says so, and why"),
+    ("defer", "not now: something is still open"),
+)
 VARIANT_COLUMNS = f"  {'variant':<15}same?       need   changes"
 
 
@@ -192,6 +197,25 @@ class RunKeys(QuietApp):
         folder = self.snapshot.folder
         if self.may("sheet") and folder is not None:
             self.do(partial(operate.sheet, folder, Path.cwd(), self.room.sheet_format))
+
+    def on_sheet_room_decide(self, message: Message) -> None:
+        """``d`` in the Sheet room: a decision and its reason, as ``pilot-tui decide`` keeps them."""
+        folder = self.snapshot.folder
+        if not self.may("note", "d") or folder is None:
+            return
+
+        def picked(decision: str | None) -> None:
+            if decision is not None:
+                self.call_after_refresh(self.prompt.type, f"{decision}, why", "", partial(save, decision))
+
+        def save(decision: str, why: str) -> None:
+            if not why.strip():
+                self.say("a decision needs its reason: nothing was decided", "warn")
+                return
+            self.do(partial(operate.decide, folder, decision, why.strip()))
+
+        listed = [(name, name, sentence, True) for name, sentence in DECISIONS]
+        self.push_screen(Picking(f"decide on {short_id(folder.id)}", listed), picked)
 
     def action_variant(self) -> None:
         loaded = self.snapshot.plan

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.worker import get_current_worker
 
@@ -24,12 +25,16 @@ from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.room import Hint, Room
 from tui_pilot.ui.rooms import _sheet_page
+from tui_pilot.ui.rooms._panes import joined
 from tui_pilot.ui.snapshot import Snapshot
 
 LIVE_EVERY_S = 5.0
 PANES = ("preview", "side")
 PAGE = 82  # the sheet's 80 columns and the joint: the preview is never cut
 LEAST_SIDE = 30
+TWO_SIDES = 90
+"""Cells of the side from which it stands in two columns."""
+LEAST_HEIGHT = 12
 Key = tuple[RunFolder, int, str | None, str]
 
 
@@ -56,13 +61,21 @@ class SheetRoom(Room):
     title: ClassVar[str] = "Sheet"
     help_text: ClassVar[str] = (
         "The selection sheet: what was piloted, what it needs, and what may be retained for a rental.\n"
-        "Retained: the software stack was checked, every phase was run, and no fail is left unanswered. A fail that\n"
-        "you mark pass or warn, with a note, is an override: it is retained and the override is printed.\n"
+        "May be retained: the software stack was checked, every phase was run, and no fail is left unanswered. A fail\n"
+        "that you mark pass or warn, with a note, is an override: it forbids nothing and is printed.\n"
+        "Retained: somebody decided so. d retains, rejects or defers it, with a reason, as pilot-tui decide does.\n"
         "Open questions decide nothing; they are what the reader must still know.\n"
         "The preview is the file, line by line. e writes it under a new name, never over a file. ←→ goes to the next\n"
         "format; e writes what is shown. HTML, with plots: pilot-tui sheet RUN --format html -o FILE.\n"
         "tab goes to the side and back, / finds words, z shows one pane alone."
     )
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "decide", "decide: retain, reject or defer, with a reason", show=False)
+    ]
+
+    class Decide(Message):
+        """A decision about the shown run is wanted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,13 +117,10 @@ class SheetRoom(Room):
         if self.sheet is None:
             return None
         document = self.sheet.document
-        found, retained = len(document["configurations"]), int(document["retained"])
-        said = f"{plural(found, 'configuration')}, {retained} retained"
-        sign, role = ("✓", "pass") if retained else ("✗", "fail")
+        head = _sheet_page.headline(document)
         questions = len(document["open"])
         name = write.free_name(document, Path.cwd(), self.form)
         asked: Line = ((f"   ! {plural(questions, 'open question')}", "warn"),) if questions else ()
-        head: Line = ((f" {sign} ", role), (said, f"{role}+bold" if not retained else "text"))
         return paint.first_fitting(
             self.app.size.width,
             (*head, *asked, (f"   preview of {name}, as e writes it", "text")),
@@ -122,7 +132,9 @@ class SheetRoom(Room):
     def hints(self) -> list[Hint]:
         if self.sheet is None:
             return []
+        decided = any(item.get("decision") for item in self.sheet.document["configurations"])
         return [
+            ("d", "decide again" if decided else "decide"),
             ("←→", "format"),
             ("↑↓", "read"),
             ("tab", "side" if self.pane == "preview" else "preview"),
@@ -194,6 +206,9 @@ class SheetRoom(Room):
             self._find(self.tops["preview"] + 1)
         self._draw()
 
+    def action_decide(self) -> None:
+        self.post_message(self.Decide())
+
     def on_resize(self) -> None:
         self._draw()
 
@@ -224,15 +239,28 @@ class SheetRoom(Room):
     def _one_pane(self) -> bool:
         return self.compact or self.zoomed or self.size.width < PAGE + LEAST_SIDE
 
+    @property
+    def _asks(self) -> bool:
+        """Whether the last line is an open question: those that read the preview see no other."""
+        found = self.sheet is not None and bool(self.sheet.document.get("open"))
+        return found and self.size.height >= LEAST_HEIGHT and not (self._one_pane and self.pane == "side")
+
     def _room(self) -> int:
         """Lines of a pane below its rule."""
-        return max(1, self.size.height - 1)
+        return max(1, self.size.height - 1 - self._asks)
 
     def _side_width(self) -> int:
-        return min(_sheet_page.SIDE + (20 if self.wide else 0), self.size.width - PAGE)
+        """The preview never needs more than its page: all else is the side's."""
+        return self.size.width - PAGE - 1
 
     def _side(self, width: int) -> list[Line]:
-        return _sheet_page.side(self.sheet.document, width) if self.sheet is not None else []
+        if self.sheet is None:
+            return []
+        if width < TWO_SIDES:
+            return _sheet_page.side(self.sheet.document, width)
+        left = width // 2
+        gpus = _sheet_page.fitting(self.sheet.document, left, self._room())
+        return paint.beside(gpus, _sheet_page.deciding(self.sheet.document, width - left - 1), left, "│")
 
     def _content(self, pane: str) -> list[Line]:
         if self.sheet is None:
@@ -276,20 +304,19 @@ class SheetRoom(Room):
             )
             return
         word = {"md": "markdown", "json": "JSON", "yaml": "YAML", "csv": "CSV"}[self.form]
+        asked = [_sheet_page.open_line(self.sheet.document, width)] if self._asks else []
+        height -= len(asked)
         if self._one_pane:
             title = f"preview, {word}" if self.pane == "preview" else "what decides"
-            target.write(self._pane(self.pane, width, title)[:height], 0)
+            target.write([*self._pane(self.pane, width, title)[:height], *asked], 0)
             return
         side = self._side_width()
         left = width - side - 1
         page = self._pane("preview", left, f"preview, {word}")
         decides = self._pane("side", side, "what decides")
-        out: list[Line] = []
-        for n in range(height):
-            one = page[n] if n < len(page) else paint.EMPTY
-            other = decides[n] if n < len(decides) else paint.EMPTY
-            out.append((*paint.fit(one, left), ("┬" if n == 0 else "│", "rule"), *other))
-        target.write(out, 0)
+        page += [paint.EMPTY] * (height - len(page))
+        decides += [paint.EMPTY] * (height - len(decides))
+        target.write([*joined(page[:height], decides[:height], left), *asked], 0)
 
     def _why_empty(self) -> str:
         if self.problem:
