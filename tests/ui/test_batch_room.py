@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
 import pytest
-from room_runs import PLAN, RoomApp, examples_state, loaded, settled
+from room_runs import PLAN, RoomApp, examples_run, examples_state, loaded, settled
 
-from tui_pilot.plan.batch import answer, question_of
+from tui_pilot.plan.batch import BatchQuestion, answer, question_of
+from tui_pilot.plan.batch_tokens import Row, spread, view
 from tui_pilot.plan.model import Batch, Budget, Launch, Plan
 from tui_pilot.store.fold import fold
 from tui_pilot.store.state import RunState
 from tui_pilot.ui import paint
-from tui_pilot.ui.rooms import _batch_sides
+from tui_pilot.ui.rooms import _batch_memory, _batch_page, _batch_picture, _batch_sides
 from tui_pilot.ui.rooms.batch import BatchRoom
 from tui_pilot.ui.snapshot import Snapshot
 
@@ -36,7 +39,7 @@ async def test_with_nothing_changed_b_equals_a() -> None:
     app = app_on()
     async with app.run_test(size=(100, 27)) as pilot:
         await settled(app, pilot)
-        assert figures(app, "effective batch") == "effective batch 16 16"
+        assert figures(app, "effective batch") == "effective batch 16 16 = 2 x 8 x 1 rows an update"
         assert figures(app, "updates") == "updates 200 200"
         assert "B is A: nothing is changed yet." in app.text()
         assert "!" not in app.text()
@@ -59,7 +62,7 @@ async def test_a_changed_batch_is_another_experiment_and_can_be_kept() -> None:
         assert "held constant: epochs 1" in paint.plain(head)
         await pilot.press("equals_sign")
         await settled(app, pilot)
-        assert figures(app, "effective batch") == "effective batch 16 16 = same"
+        assert figures(app, "effective batch") == "effective batch 16 16 = 1 x 2 x 8 rows an update"
         assert "The effective batch is the same: 16 rows an update." in app.text()
 
 
@@ -79,7 +82,9 @@ async def test_three_times_seven_on_two_gpus() -> None:
     app = app_on(dataclasses.replace(PLAN, batch=Batch(3, 7), launch=Launch(processes=2)))
     async with app.run_test(size=(80, 21)) as pilot:
         await settled(app, pilot)
-        assert figures(app, "effective batch") == "effective batch 42 42"
+        assert figures(app, "effective batch") == "effective batch 42 42 = 3 x 7 x 2"
+        head = app.room.headline(app.first)
+        assert head is not None and "effective batch 42 = 3 x 7 x 2 in both" in paint.plain(head)
 
 
 async def test_a_batch_that_no_accumulation_keeps_is_said() -> None:
@@ -107,7 +112,7 @@ async def test_holding_another_quantity_keeps_a_as_it_is() -> None:
             assert isinstance(room, BatchRoom) and room.sides is not None
             seen.append(room.sides.a.held)
             assert room.sides.a.held == room.sides.b.held and room.sides.a.amount == room.sides.b.amount
-            assert figures(app, "effective batch") == "effective batch 16 16"
+            assert figures(app, "effective batch").startswith("effective batch 16 16 = 2 x 8 x 1")
             assert figures(app, "updates ").startswith("updates 200 200") or room.sides.a.held == "updates"
         assert seen == ["examples", "tokens", "updates", "epochs"]
 
@@ -180,7 +185,7 @@ async def test_a_budget_in_tokens_of_unknown_rows_can_be_left() -> None:
         assert "✗ A: A budget in tokens needs the mean number of tokens in a row." in app.text()
         await pilot.press("space")
         await settled(app, pilot)
-        assert figures(app, "effective batch") == "effective batch 16 16"
+        assert figures(app, "effective batch").startswith("effective batch 16 16 = 2 x 8 x 1")
 
 
 async def test_without_a_plan_it_says_what_to_type() -> None:
@@ -210,3 +215,104 @@ def test_all_arithmetic_is_that_of_the_plan_module() -> None:
     for field in _batch_sides.FIELDS:
         changed = _batch_sides.change(_batch_sides.change(sides, "b", field, 1), "b", field, -1)
         assert changed == sides, field
+
+
+@pytest.mark.parametrize(
+    ("micro", "accumulation", "replicas", "drop_last", "tail"),
+    [(4, 2, 1, False, "step"), (3, 7, 2, False, "step"), (5, 2, 3, True, "drop"), (4, 4, 8, False, "drop")],
+)
+def test_tokens_of_updates_are_those_of_the_token_view(
+    micro: int, accumulation: int, replicas: int, drop_last: bool, tail: str
+) -> None:
+    supervised = [7 + n * 37 % 211 for n in range(325)]
+    question = BatchQuestion(micro, accumulation, 325, replicas, drop_last, tail)  # type: ignore[arg-type]
+    found, known = spread(question, supervised), view(question, [Row(n, n) for n in supervised])
+    assert found is not None and len(found.totals) == known.updates
+    assert (round(found.mean, 6), found.least, found.most) == (round(known.mean, 6), known.least, known.most)
+
+
+def test_tokens_of_no_rows_or_no_update_are_unknown() -> None:
+    assert spread(BatchQuestion(2, 2, 9), []) is None
+    assert spread(BatchQuestion(2, 8, 9, tail="drop"), [1] * 9) is None
+
+
+def page(width: int = 200, height: int = 47, **more: object) -> _batch_page.Page:
+    sides = _batch_sides.from_plan(PLAN, counted().facts)
+    changed = _batch_sides.enter(sides, "b", "micro", 4)
+    rows = [20 + n * 31 % 500 for n in range(3200)]
+    both = (spread(changed.a, rows), spread(changed.b, rows))
+    made = _batch_page.Page(width, height, changed, "micro", "b", spreads=both)
+    return dataclasses.replace(made, **more)  # type: ignore[arg-type]
+
+
+def text_of(shown: _batch_page.Page) -> str:
+    lines = _batch_page.draw(shown)
+    assert len(lines) <= shown.height
+    return "\n".join(paint.plain(paint.fit(each, shown.width)).rstrip() for each in lines)
+
+
+def test_a_wide_terminal_shows_tokens_of_every_update_and_the_rules() -> None:
+    text = text_of(page())
+    assert "trained tokens of each update of A, one epoch" in text and "of each update of B" in text
+    assert "learning rate for 32 rows an update instead of 16" in text and "none is applied" in text
+    lr = PLAN.optimizer.lr
+    assert f"linear {2 * lr:.1e}".replace("e-0", "e-") in " ".join(text.split())
+    assert "square root" in text and "x 1.41" in text and "Order: one shuffled pass" in text
+    spreads = page().spreads
+    assert spreads[0] is not None and f"least {spreads[0].least:,}" in text
+    assert "z: tokens" not in text, "nothing is left for z to show"
+
+
+@pytest.mark.parametrize("size", [(80, 21), (120, 33)])
+def test_z_shows_what_a_smaller_terminal_has_no_room_for(size: tuple[int, int]) -> None:
+    first, second = text_of(page(*size)), text_of(page(*size, alone=True))
+    both = first + second
+    for words in ("effective batch", "microbatches, replica", "[4][4]", "B is another experiment", "least–most"):
+        assert words in both, words
+    assert "square root" in second and "z: " in first
+    assert ("one update of B" in first) == (size[0] >= 100)
+
+
+def test_the_last_window_is_drawn_where_it_is_smaller() -> None:
+    def drawn(question: BatchQuestion) -> str:
+        lines = _batch_picture.lines(answer(question), 100, "gpu", "B")
+        return "\n".join(paint.plain(each) for each in lines)
+
+    last = drawn(BatchQuestion(4, 2, 325, 1)).splitlines()[-1]
+    assert " last   [4][1] ── 5 rows ─► update 41, incomplete ─► the epoch ends" in last
+    shared = drawn(BatchQuestion(3, 7, 100, 2))
+    assert "7 x 3 rows on each of 2 = 42 rows ─► update 1 of 3" in shared
+    assert "last   [3][3][2]             ── 8 rows on each of 2 = 16 rows ─► update 3, incomplete" in shared
+    assert "incomplete" not in drawn(BatchQuestion(4, 2, 320, 1)) and "40 make an epoch" in drawn(
+        BatchQuestion(4, 2, 320, 1)
+    )
+
+
+def test_memory_follows_the_microbatch_where_it_was_predicted() -> None:
+    held = {"parameters": 10, "gradients": 10, "optimizer_state": 20, "activations": 60, "temporary": 4}
+    step = {"parameters": 10, "gradients": 10, "optimizer_state": 20, "activations": 0, "temporary": 70}
+    predicted = {"steady_step": {"at_peak": held, "parts": {"step": {"at_peak": step}}}, "evaluate": {"at_peak": held}}
+    assert _batch_memory.peak(predicted, 1.0) == 110 and _batch_memory.peak(predicted, 2.0) == 168
+    assert _batch_memory.peak(predicted, 0.5) == 110, "an optimizer's step does not shrink with the rows"
+    assert _batch_memory.peak({}, 2.0) is None and _batch_memory.peak({"load": {"at_peak": None}}, 2.0) is None
+    text = text_of(page(120, 33, predicted={"steady_step": {"at_peak": {"activations": 3 << 30}}}))
+    line = next(line for line in text.splitlines() if "allocated at the peak" in line)
+    assert line.split()[4:8] == ["~3.0", "GiB", "~6.0", "GiB"]
+
+
+async def test_tokens_come_from_the_rows_of_the_run(tmp_path: Path) -> None:
+    folder = examples_run(tmp_path, 300)
+    foretold = [{"phase": "forward", "at_peak": {"activations": 1 << 30, "temporary": 0}}]
+    (folder.path / "prediction.json").write_text(json.dumps({"phases": foretold}))
+    snapshot = Snapshot(state=examples_state(300, train_rows=300), plan=loaded(), folder=folder)
+    app = RoomApp(BatchRoom(), snapshot)
+    async with app.run_test(size=(120, 36)) as pilot:
+        for _ in range(3):
+            await settled(app, pilot)
+        assert "least–most" in app.text() and "~1.0 GiB" in app.text()
+        await pilot.press("z")
+        await settled(app, pilot)
+        assert "trained tokens of each update of A and B" in app.text()
+        assert app.room.back()
+        await settled(app, pilot)
+        assert "what follows" in app.text()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tui_pilot.errors import PlanError
 from tui_pilot.plan.batch import BatchQuestion, windows
 
 
@@ -144,3 +145,53 @@ def explain(found: TokenView) -> list[str]:
             "averages other rows: another experiment."
         )
     return lines
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Supervised tokens of the updates of one shuffled pass, in its order; the last one may be incomplete."""
+
+    totals: tuple[int, ...]
+    whole: int
+
+    @property
+    def mean(self) -> float:
+        """Of whole updates, as ``least`` and ``most`` are."""
+        return sum(self._whole) / len(self._whole)
+
+    @property
+    def least(self) -> int:
+        return min(self._whole)
+
+    @property
+    def most(self) -> int:
+        return max(self._whole)
+
+    @property
+    def _whole(self) -> tuple[int, ...]:
+        return self.totals[: self.whole] or self.totals
+
+
+def spread(question: BatchQuestion, supervised: Sequence[int], seed: int = 0) -> Spread | None:
+    """Tokens of each update without looking at microbatches: one addition a row; None without a row or an update.
+
+    The rows of a replica are every n-th of the order, so an update of all of them is one stretch of it.
+    """
+    known = list(supervised[: question.examples])
+    if not known:
+        return None
+    order = random.Random(seed).sample(known, len(known))
+    one = BatchQuestion(
+        question.micro, question.accumulation, len(known), question.replicas, question.drop_last, question.tail
+    )
+    totals, at, whole = [], 0, 0
+    try:
+        for sizes in windows(one):
+            rows = sum(sizes) * question.replicas
+            # Replicas that run short take rows from the start again.
+            totals.append(sum(order[at : at + rows]) + sum(order[: max(0, at + rows - len(order))]))
+            whole += rows == question.micro * question.accumulation * question.replicas
+            at += rows
+    except PlanError:
+        return None
+    return Spread(tuple(totals), whole)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
-from tui_pilot.errors import PlanError
-from tui_pilot.plan import batch_sides
-from tui_pilot.plan.batch import BatchAnswer, BatchQuestion, windows
-from tui_pilot.text import count, plural
+from tui_pilot.plan.batch import BatchAnswer, BatchQuestion
+from tui_pilot.plan.batch_tokens import Spread
+from tui_pilot.text import count, plural, rate, size
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
+from tui_pilot.ui.rooms import _batch_beside, _batch_memory, _batch_picture
 from tui_pilot.ui.rooms import _batch_sides as sides_of
-from tui_pilot.ui.rooms._batch_sides import FIELDS, Field, Sides
+from tui_pilot.ui.rooms._batch_said import ratio_words, said_lines
+from tui_pilot.ui.rooms._batch_sides import FIELDS, Field, Outcome, Sides
 
 LABEL, A_WIDTH, B_WIDTH = 28, 13, 12
-SHOWN_GPUS = 4
+LEFT_WIDTH, LEAST_HEIGHT = 104, 27
 NAMES: Mapping[str, tuple[str, str]] = {
     "micro": ("microbatch, rows", "rows in one forward"),
     "accumulation": ("accumulation", "passes before an update"),
-    "replicas": ("replicas", "world / (tp x pp x cp)"),
+    "replicas": ("replicas", "GPUs / (tp x pp x cp)"),
     "examples": ("examples", "train rows, one pass"),
     "drop_last": ("incomplete last batch", "keep or drop its rows"),
     "tail": ("incomplete last window", "step on it or drop it"),
@@ -31,7 +32,11 @@ HELD = {"updates": "updates", "epochs": "epochs", "examples": "examples seen", "
 
 @dataclass(frozen=True)
 class Page:
-    """Everything the room shows. ``typed`` is what was typed into the field under the cursor, None while nothing is."""
+    """Everything the room shows. ``typed`` is what was typed into the field under the cursor, None while nothing is.
+
+    ``spreads`` are the trained tokens of A's and B's updates, ``predicted`` what the plan's own step would allocate, by
+    phase, ``counted`` what this run's batch gate saw. ``alone``: the second pane has the whole screen.
+    """
 
     width: int
     height: int
@@ -41,23 +46,80 @@ class Page:
     typed: str | None = None
     counted: str = ""
     rank: str = "gpu"
+    spreads: tuple[Spread | None, Spread | None] = (None, None)
+    predicted: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    alone: bool = False
+
+    @property
+    def compact(self) -> bool:
+        """Settings and what follows, or the picture and what it means: not both."""
+        return self.width < 100 or self.height < LEAST_HEIGHT
+
+    @property
+    def wide(self) -> bool:
+        return self.width >= 160 and self.height >= LEAST_HEIGHT
 
 
 def draw(page: Page) -> list[Line]:
-    """The room; where it is low, the picture and what is not about the batch itself are left out."""
+    """The room: settings, what follows, the picture, what it means; from 160 columns the second pane beside them."""
     a, b = sides_of.solve(page.sides.a), sides_of.solve(page.sides.b)
+    if page.compact:
+        return (_picture_alone if page.alone else _figures)(page, a, b)[: page.height]
+    if page.alone:
+        return _batch_beside.pane(page.sides, a, b, page.spreads, page.width, page.height)
+    if not page.wide:
+        return _stacked(page, a, b, "z: tokens of every update")
+    left = replace(page, width=LEFT_WIDTH)
+    lefts = _stacked(left, a, b, "")
+    right = page.width - LEFT_WIDTH - 1
+    rights = _batch_beside.pane(page.sides, a, b, page.spreads, right, page.height)
+    out = []
+    for n in range(max(len(lefts), len(rights))):
+        one = paint.fit(lefts[n] if n < len(lefts) else paint.EMPTY, LEFT_WIDTH)
+        out.append((*one, ("┬" if n == 0 else "│", "rule"), *(rights[n] if n < len(rights) else paint.EMPTY)))
+    return out[: page.height]
+
+
+def _stacked(page: Page, a: Outcome, b: Outcome, legend: str) -> list[Line]:
     top = settings(page)
-    follows = [paint.rule("what follows", "", page.width), *follow_lines(page, a, b)]
-    picture = picture_lines(page, b)
-    said = [paint.rule("", "", page.width), *said_lines(page, a, b)]
-    if len(top) + len(follows) + len(said) > page.height:
-        said = [said[0], *said_lines(page, a, b, short=True)]
-    room = page.height - len(top) - len(said)
-    if len(follows) - 1 + len(picture) > room:
-        picture = []
-    else:
-        follows = follows[: room - len(picture)]
-    return [*top, *follows[: max(3, room)], *picture, *said][: page.height]
+    follows = [paint.rule("what follows", legend, page.width), *follow_lines(page, a, b)]
+    name = "A and B" if page.sides.same else "B"
+    picture = _batch_picture.lines(b, page.width, page.rank, name)
+    room = max(3, page.height - len(top) - len(picture) - len(follows) - 1)
+    said = [
+        paint.rule("what it means", "", page.width),
+        *said_lines(page.sides, a, b, page.width, page.counted, height=room),
+    ]
+    follows = follows[: max(3, page.height - len(top) - len(picture) - len(said))]
+    return [*top, *follows, *picture, *said][: page.height]
+
+
+def _figures(page: Page, a: Outcome, b: Outcome) -> list[Line]:
+    """A low screen's first half: every field, the figures that decide, and the one sentence."""
+    top = settings(page)
+    said = said_lines(page.sides, a, b, page.width, short=True)
+    room = max(2, page.height - len(top) - len(said) - 1)
+    follows = [paint.rule("what follows", "1 of 2, z: picture, rest", page.width), *follow_lines(page, a, b)[:room]]
+    return [*top, *follows, *said]
+
+
+def _picture_alone(page: Page, a: Outcome, b: Outcome) -> list[Line]:
+    """A low screen's second half: what the first had no room for, the picture, what it means, the rules, the tokens."""
+    sides = page.sides
+    name = "A and B" if sides.same else "B"
+    out = _batch_picture.lines(b, page.width, page.rank, name, "2 of 2, z: settings")
+    out += [paint.rule("what it means", "", page.width), *said_lines(sides, a, b, page.width, page.counted)]
+    shown = len(_figures(page, a, b)) - len(settings(page)) - len(said_lines(sides, a, b, page.width, short=True)) - 1
+    rest = follow_lines(page, a, b)[max(0, shown) :]
+    if rest:
+        out += [paint.rule("what follows, the rest", "", page.width), *rest]
+    rates = _batch_beside.learning_rate(sides, a, b, page.width)
+    out += rates if len(out) + len(rates) <= page.height else ()
+    spread = page.spreads[1]
+    room = page.height - len(out)
+    if spread is not None and room >= 5:
+        out += _batch_beside.tokens(name, spread, max(spread.totals, default=1), page.width, room - 2)
+    return out
 
 
 def settings(page: Page) -> list[Line]:
@@ -105,19 +167,20 @@ def _shown(question: BatchQuestion, field: Field) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,g}"
 
 
-Outcome = BatchAnswer | PlanError
-
-
 def follow_lines(page: Page, a: Outcome, b: Outcome) -> list[Line]:
     """One line a quantity: A, B, and what the difference means."""
     sides = page.sides
 
     def row(
-        name: str, read: Callable[[BatchAnswer], str | None], words: Callable[[], str], weighs: bool = True
+        name: str,
+        read: Callable[[BatchAnswer], str | None],
+        words: Callable[[], str],
+        weighs: bool = True,
+        always: str = "",
     ) -> Line:
         left, right = (_read(found, read) for found in (a, b))
         differs = left != right
-        said = words() if differs else "" if sides.same else "= same"
+        said = always or (words() if differs else "" if sides.same else "= same")
         mark = "! " if differs and weighs else ""
         cells: Line = (
             (paint.left(f"  {name}", LABEL), "text"),
@@ -127,10 +190,10 @@ def follow_lines(page: Page, a: Outcome, b: Outcome) -> list[Line]:
         return (*cells, (f"   {said}", "dim"))
 
     def ratio(read: Callable[[BatchAnswer], float]) -> str:
-        return _ratio(read(a), read(b)) if isinstance(a, BatchAnswer) and isinstance(b, BatchAnswer) else ""
+        return ratio_words(read(a), read(b)) if isinstance(a, BatchAnswer) and isinstance(b, BatchAnswer) else ""
 
     lines = [
-        row("effective batch", lambda found: count(found.effective_batch), lambda: "micro x accumulation x replicas"),
+        _effective(page, a, b),
         row("updates", lambda found: count(found.updates), lambda: f"{ratio(lambda found: found.updates)} steps"),
     ]
     if sides.warmup:
@@ -154,8 +217,10 @@ def follow_lines(page: Page, a: Outcome, b: Outcome) -> list[Line]:
         ),
         row("last update", lambda found: plural(found.last_update.examples, "row"), lambda: "rows in it", False),
     ]
-    if sides.trained:
-        lines.append(_trained(sides, sides.trained, row))
+    lines += _trained(page, a, b, row)
+    lines += _memory(page, row)
+    if sides.lr is not None:
+        lines.append(row("learning rate", lambda found: rate(sides.lr), lambda: "", False, "no rule is applied"))
     # The least of them stands last: a low terminal cuts from the end.
     passes = row("microbatches, replica", lambda found: count(found.microbatches_per_epoch), lambda: "an epoch", False)
     return [*lines, passes]
@@ -165,109 +230,59 @@ def _read(found: Outcome, read: Callable[[BatchAnswer], str | None]) -> str:
     return (read(found) or "–") if isinstance(found, BatchAnswer) else "–"
 
 
-def _trained(sides: Sides, trained: Mapping[str, Any], row: Callable[..., Line]) -> Line:
-    mean = float(trained["mean"])
-
-    def tokens(found: BatchAnswer) -> str | None:
-        question = found.question
-        # A budget in tokens has its own mean; this line only wants tokens of one update.
-        asked = replace(question, mean_tokens=mean) if question.held != "tokens" else question
-        solved = sides_of.solve(asked)
-        per_update = solved.tokens_per_update if isinstance(solved, BatchAnswer) else None
-        return None if per_update is None else f"~{per_update:,.0f}"
-
-    spread = f"a row {count(trained.get('min'))} to {count(trained.get('max'))}"
-    return row("trained tokens, update", tokens, lambda: f"mean; {spread}", False)
-
-
-def _ratio(a: float, b: float) -> str:
-    """B against A in words."""
-    if not a or not b or a == b:
-        return ""
-    words = {2.0: "twice as many", 0.5: "half as many", 4.0: "4 times as many", 0.25: "a quarter as many"}
-    return words.get(b / a) or f"{b / a:,.2f} x as many"
+def _effective(page: Page, a: Outcome, b: Outcome) -> Line:
+    """The answer that people come for: bold, with the product beside it."""
+    left, right = (count(x.effective_batch) if isinstance(x, BatchAnswer) else "–" for x in (a, b))
+    differs = left != right
+    ask = page.sides.b
+    product = (
+        f"= {ask.micro:,} x {ask.accumulation:,} x {ask.replicas:,}{' rows an update' if page.width >= 100 else ''}"
+    )
+    return (
+        (paint.left("  effective batch", LABEL), "head"),
+        (paint.right(left, A_WIDTH), "head"),
+        (paint.right(("! " if differs else "") + right, B_WIDTH), "warn+bold" if differs else "head"),
+        (f"   {'B ' if differs else ''}{product}", "text"),
+    )
 
 
-def picture_lines(page: Page, found: Outcome) -> list[Line]:
-    """One update of B: a box a microbatch with the rows in it, one line a replica."""
-    if not isinstance(found, BatchAnswer):
+def _trained(page: Page, a: Outcome, b: Outcome, row: Callable[..., Line]) -> list[Line]:
+    """Mean, least and most trained tokens of whole updates; the mean alone while the rows are not read."""
+    trained = page.sides.trained
+    by_question = dict(zip((page.sides.a, page.sides.b), page.spreads, strict=True))
+
+    def mean(found: BatchAnswer) -> str | None:
+        spread = by_question.get(found.question)
+        if spread is not None:
+            return f"~{spread.mean:,.0f}"
+        return None if trained is None else f"~{float(trained['mean']) * found.effective_batch:,.0f}"
+
+    def between(found: BatchAnswer) -> str | None:
+        spread = by_question.get(found.question)
+        if spread is None:
+            return None
+        exact = f"{spread.least:,}–{spread.most:,}"
+        return exact if len(exact) < B_WIDTH else f"{_thousands(spread.least)}–{_thousands(spread.most)}"
+
+    if trained is None and not any(page.spreads):
         return []
-    sizes = next(islice(windows(found.question), 1), [])
-    replicas = found.question.replicas
-    boxes = _boxes(sizes, max(12, page.width // 2 - 14))
-    gpus = [0] if replicas == 1 else [0, 1] if replicas == 2 else [0, 1, replicas - 1]
-    rows: list[tuple[str, str]] = [(f"{page.rank} {gpu}", boxes) for gpu in gpus]
-    if replicas == SHOWN_GPUS:
-        rows.insert(2, (f"{page.rank} 2", boxes))
-    elif replicas > SHOWN_GPUS:
-        rows.insert(2, (" ...", f"{replicas - 3} more alike"))
-    total = sum(sizes) * replicas
-    each = f"{len(sizes)} x {sizes[0]} rows" if len(set(sizes)) == 1 else plural(sum(sizes), "row")
-    on = "" if replicas == 1 else f" on each of {replicas}"
-    said = f" {each}{on} = {plural(total, 'row')} ─► update 1 of {found.updates:,}"
-    width = max(len(box) for _, box in rows)
-    middle = len(rows) // 2
-    legend = "[ ] a microbatch of so many rows"
-    out = [paint.rule("one update of B", legend, page.width)]
-    for n, (name, box) in enumerate(rows):
-        joint = " ──" if len(rows) == 1 else " ┐ " if n == 0 else " ┘ " if n == len(rows) - 1 else " ┤ "
-        if n == middle and len(rows) > 1:
-            joint = " ├─" if n < len(rows) - 1 else " ┴─"
-        tail = said if n == middle else ""
-        out.append(((f" {name:<7}", "dim"), (box.ljust(width), "text"), (joint, "rule"), (tail, "text")))
+    out = [row("trained tokens, update", mean, lambda: "", False, "mean of whole updates")]
+    if any(page.spreads):
+        out.append(row("  least–most", between, lambda: "", False, "one shuffled pass"))
     return out
 
 
-def _boxes(sizes: list[int], room: int) -> str:
-    whole = "".join(f"[{size}]" for size in sizes)
-    if len(whole) <= room:
-        return whole
-    return f"[{sizes[0]}][{sizes[0]}] ... [{sizes[-1]}] {len(sizes)} of them"
+def _thousands(tokens: int) -> str:
+    return f"{tokens / 1e6:.1f}M" if tokens >= 1e6 else f"{tokens / 1e3:.1f}k"
 
 
-def said_lines(page: Page, a: Outcome, b: Outcome, short: bool = False) -> list[Line]:
-    """What the difference means, and what would keep the question; ``short`` says only that."""
-    out: list[Line] = []
+def _memory(page: Page, row: Callable[..., Line]) -> list[Line]:
+    """Allocated at the peak, as far as the prediction of the plan's own microbatch can be stretched."""
+    if not page.predicted:
+        return []
 
-    def add(sign: str, role: str, text: str) -> None:
-        for n, piece in enumerate(paint.wrap(text, page.width - 4)):
-            out.append(((f" {sign if n == 0 else ' '} ", role if n == 0 else "text"), (piece, "text")))
+    def held(found: BatchAnswer) -> str | None:
+        peak = _batch_memory.peak(page.predicted, found.question.micro / page.sides.plan.micro)
+        return None if peak is None else f"~{size(peak)}"
 
-    for name, found in (("A", a), ("B", b)):
-        if isinstance(found, PlanError):
-            add("✗", "fail", f"{name}: {found.text} {found.advice}")
-    if isinstance(a, BatchAnswer) and isinstance(b, BatchAnswer):
-        _compare(page.sides, a, b, add, short)
-    if page.counted and not short:
-        add(" ", "text", page.counted)
-    return out
-
-
-def _compare(sides: Sides, a: BatchAnswer, b: BatchAnswer, add: Callable[[str, str, str], None], short: bool) -> None:
-    if sides.same:
-        add("✓", "pass", "B is A: nothing is changed yet. ←→ changes the field, enter types a number, tab goes to A.")
-        return
-    if a.effective_batch != b.effective_batch and short:
-        add("!", "warn", f"B is another experiment than A. {_keep(sides, a)}")
-    elif a.effective_batch != b.effective_batch:
-        rows = _ratio(a.effective_batch, b.effective_batch)
-        steps = _ratio(a.updates, b.updates)
-        averaged = f"averages {count(b.effective_batch)} rows, {rows}" if rows else f"averages {b.effective_batch} rows"
-        updates = f", and there are {count(b.updates)} updates instead of {count(a.updates)}" if steps else ""
-        add("!", "warn", f"B is another experiment than A: each update {averaged}{updates}. {_keep(sides, a)}")
-        add(" ", "text", "A learning rate rule for another batch is your choice; none is applied here.")
-    else:
-        add("✓", "pass", f"The effective batch is the same: {plural(a.effective_batch, 'row')} an update.")
-        if a.updates != b.updates or a.examples_seen != b.examples_seen:
-            add("!", "warn", "The runs still differ: in updates or in the rows they see, as listed above.")
-    if sides.a.micro != sides.b.micro and not short:
-        word = "less" if sides.b.micro < sides.a.micro else "more"
-        add(" ", "text", f"Memory follows the microbatch, not the accumulation: B needs {word} for it than A.")
-
-
-def _keep(sides: Sides, a: BatchAnswer) -> str:
-    wanted = sides_of.accumulation_to_keep(sides)
-    if wanted is not None:
-        return f"Keep {a.effective_batch:,}: accumulation {wanted} (key = sets it)."
-    one = batch_sides.effective(replace(sides.b, accumulation=1))
-    return f"No accumulation keeps {a.effective_batch:,}: one pass of B is {plural(one, 'row')}."
+    return [row("allocated at the peak", held, lambda: "", False, "follows the microbatch")]

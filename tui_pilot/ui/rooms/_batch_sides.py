@@ -33,6 +33,7 @@ class Sides:
     warmup: int = 0
     rows_known: bool = False
     trained: Mapping[str, Any] | None = None
+    lr: float | None = None
 
     def side(self, name: str) -> BatchQuestion:
         return self.a if name == "a" else self.b
@@ -54,7 +55,7 @@ def from_plan(plan: Plan, facts: Mapping[str, Any]) -> Sides:
     trained = examples.get("supervised_tokens")
     trained = trained if isinstance(trained, Mapping) and trained.get("mean") else None
     question = question_of(plan, int(rows or UNKNOWN_ROWS), _mean(facts, trained))
-    return Sides(question, question, question, plan.optimizer.warmup, bool(rows), trained)
+    return Sides(question, question, question, plan.optimizer.warmup, bool(rows), trained, plan.optimizer.lr)
 
 
 def _planned_rows(facts: Mapping[str, Any]) -> Any:
@@ -70,7 +71,10 @@ def _mean(facts: Mapping[str, Any], trained: Mapping[str, Any] | None) -> float 
     return float(trained["mean"]) if trained else None
 
 
-def solve(question: BatchQuestion) -> BatchAnswer | PlanError:
+Outcome = BatchAnswer | PlanError
+
+
+def solve(question: BatchQuestion) -> Outcome:
     """What follows, or why nothing does."""
     try:
         return answer(question)

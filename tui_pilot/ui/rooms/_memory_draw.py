@@ -17,7 +17,7 @@ from tui_pilot.ui.rooms import _memory_chart, _memory_page, _memory_peak, _memor
 from tui_pilot.ui.rooms._memory_history import Points
 from tui_pilot.ui.rooms._memory_page import NAMES, PANES, Page
 
-PEAK_WIDTH, WIDE_PEAK_WIDTH, READINGS_WIDTH = 33, 46, 116
+PEAK_WIDTH, WIDE_PEAK_WIDTH, READINGS_WIDTH = 33, 46, 124
 LEAST_CHART, FIRM_CHART, MOST_CHART = 4, 6, 10
 
 

@@ -5,7 +5,7 @@ A calculator beside the run: nothing here is saved, and all arithmetic is that o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -13,29 +13,35 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tui_pilot.errors import PlanError
+from tui_pilot.plan.batch_tokens import Spread
+from tui_pilot.text import plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.paint import Line
-from tui_pilot.ui.room import Hint, Room
+from tui_pilot.ui.room import Hint
 from tui_pilot.ui.rooms import _batch_page, _batch_sides
 from tui_pilot.ui.rooms._batch_page import Page
-from tui_pilot.ui.rooms._batch_sides import COUNTS, FIELDS, Sides
+from tui_pilot.ui.rooms._batch_reading import BatchReading
+from tui_pilot.ui.rooms._batch_sides import COUNTS, FIELDS
 from tui_pilot.ui.snapshot import Snapshot
 
 DIGITS = 12
 NO_PLAN = "There is no plan here: pilot-tui init writes one. pilot-tui calc does the arithmetic without."
 
 
-class BatchRoom(Room):
+class BatchRoom(BatchReading):
     room: ClassVar[str] = "batch"
     title: ClassVar[str] = "Batch"
+    alone_when_compact: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "Effective batch: rows that one update averages = microbatch x accumulation x data replicas.\n"
         "Model parallelism (tensor, pipeline, context) shares rows, so it never multiplies the batch.\n"
         "A is your plan, B is what you try; nothing here is saved and nothing is run.\n"
         "↑↓ field. ←→ one step, pgup and pgdn twice and half. enter types a number, enter keeps it, esc does not.\n"
         "tab goes between A and B. space holds another quantity: updates, epochs, examples or tokens; it is the\n"
-        "same in A and B, and the rest follows. = sets B's accumulation so that the effective batch is A's again."
+        "same in A and B, and the rest follows. = sets B's accumulation so that the effective batch is A's again.\n"
+        "z shows the trained tokens of every update and the learning rate rules; on a small terminal the picture.\n"
+        "~ is estimated: tokens in one shuffled order of the real rows, memory from the prediction of the plan's own."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "hold", "hold another quantity", show=False),
@@ -44,7 +50,6 @@ class BatchRoom(Room):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sides: Sides | None = None
         self.at = 0
         self.side = "b"
         self.typed: str | None = None
@@ -70,6 +75,7 @@ class BatchRoom(Room):
                 fresh.trained,
             ):
                 self.sides = fresh
+        self.look()
         self._draw()
 
     def headline(self, snapshot: Snapshot) -> Line | None:
@@ -83,7 +89,14 @@ class BatchRoom(Room):
             said = f"effective batch differs: A {a.effective_batch:,}, B {b.effective_batch:,}"
             head = ((" ! ", "warn"), (said, "warn+bold"))
         else:
-            head = ((" ✓ ", "pass"), (f"effective batch {a.effective_batch:,} in both", "text"))
+            ask = self.sides.a
+            product = f"{ask.micro:,} x {ask.accumulation:,} x {ask.replicas:,}"
+            same = (
+                self.sides.same
+                or product == f"{self.sides.b.micro:,} x {self.sides.b.accumulation:,} x {self.sides.b.replicas:,}"
+            )
+            said = f"effective batch {a.effective_batch:,}{' = ' + product if same else ''} in both"
+            head = ((" ✓ ", "pass"), (said, "text+bold"))
         return paint.first_fitting(
             self.app.size.width,
             (*head, (f"   held constant: {held}   not run, nothing is saved", "text")),
@@ -102,10 +115,17 @@ class BatchRoom(Room):
             ("tab", "A/B"),
             ("space", "hold"),
             ("=", "keep batch"),
+            ("z", "back" if self.zoomed else "picture" if self._page_of().compact else "tokens"),
         ]
 
     def copied(self) -> str:
         return self.query_one("#batch-page", Lines).text() if self.sides is not None else ""
+
+    def why_no_zoom(self) -> str | None:
+        if self.sides is None:
+            return "there is no plan here, so there is nothing to show alone"
+        page = self._page_of()
+        return "everything stands here already" if page.wide and not self.zoomed else None
 
     def back(self) -> bool:
         if self.typed is not None:
@@ -207,10 +227,18 @@ class BatchRoom(Room):
             self.sides = _batch_sides.keep_batch(self.sides)
             self._changed()
 
+    def action_zoom(self) -> None:
+        """The second pane alone, and back."""
+        self.zoomed = not self.zoomed
+        self._draw()
+
     def on_resize(self) -> None:
         self._draw()
 
     # Drawing.
+
+    def draw_again(self) -> None:
+        self._draw()
 
     def _changed(self) -> None:
         """Draw the room and, in an app that has one, the line above it: it compares the two batches."""
@@ -228,8 +256,16 @@ class BatchRoom(Room):
         counted = facts.get("counted") if isinstance(facts, Mapping) else None
         number = counted.get("effective_batch") if isinstance(counted, Mapping) else None
         said = f", {number:,} rows an update were counted" if isinstance(number, int) else ""
+        items = counted.get("items_per_update") if isinstance(counted, Mapping) else None
+        tokens = [each for each in items if isinstance(each, int)] if isinstance(items, Sequence) else []
+        if tokens:
+            mean = sum(tokens) / len(tokens)
+            said += (
+                f"; its first {plural(len(tokens), 'update')}, in the run's own order, trained on {min(tokens):,} to "
+            )
+            said += f"{max(tokens):,} tokens, mean {mean:,.0f}"
         word = "FAIL" if row.verdict == "fail" else row.verdict
-        return f"This run's batch gate: {word}{said}."
+        return f"This run's batch gate (A as planned): {word}{said}."
 
     def _draw(self) -> None:
         if not self.is_mounted or self.size.width < 1 or self.size.height < 1:
@@ -240,7 +276,11 @@ class BatchRoom(Room):
                 [paint.EMPTY, *(((" " + text, "text"),) for text in paint.wrap(NO_PLAN, self.size.width - 2))], 0
             )
             return
-        page = Page(
+        target.write(_batch_page.draw(self._page_of(self.spread())), 0)
+
+    def _page_of(self, spreads: tuple[Spread | None, Spread | None] = (None, None)) -> Page:
+        assert self.sides is not None
+        return Page(
             width=self.size.width,
             height=self.size.height,
             sides=self.sides,
@@ -249,5 +289,7 @@ class BatchRoom(Room):
             typed=self.typed,
             counted=self._counted(),
             rank="gpu" if self.snapshot.gpus else "rank",
+            spreads=spreads,
+            predicted=self.predicted,
+            alone=self.zoomed,
         )
-        target.write(_batch_page.draw(page), 0)
