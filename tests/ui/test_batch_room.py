@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -261,6 +262,10 @@ def test_a_wide_terminal_shows_tokens_of_every_update_and_the_rules() -> None:
     spreads = page().spreads
     assert spreads[0] is not None and f"least {spreads[0].least:,}" in text
     assert "z: tokens" not in text, "nothing is left for z to show"
+    epochs = [line[:104] for line in text.splitlines() if re.match(r" [AB] +\d+ updates", line)]
+    assert [line.split()[1] for line in epochs] == ["200", "100"] and "█" in epochs[1]
+    more = text_of(dataclasses.replace(page(), spreads=(page().spreads[0], None)))
+    assert "B takes 3,200 rows, more than this run counted" in more
 
 
 @pytest.mark.parametrize("size", [(80, 21), (120, 33)])

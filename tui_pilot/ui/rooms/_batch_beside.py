@@ -15,20 +15,20 @@ from tui_pilot.ui.rooms._batch_sides import Outcome, Sides
 
 STEPS = "▁▂▃▄▅▆▇█"
 LABEL = 9
-MOST_ROWS = 12
+MOST_ROWS = 15
+UNCOUNTED = "the rows' tokens are not counted yet: pilot-tui check looks at every row"
 
 
-def tokens(name: str, spread: Spread | None, top: int, width: int, rows: int, focused: bool = False) -> list[Line]:
+def tokens(name: str, spread: Spread | None, top: int, width: int, rows: int, why: str = UNCOUNTED) -> list[Line]:
     """A column an update (or the highest of several), from 0 to the highest of both settings."""
     title = f"trained tokens of each update of {name}, one epoch"
     if spread is None or not spread.totals:
-        why = " the rows' tokens are not counted yet: pilot-tui check looks at every row"
-        return [paint.rule(title, "", width), ((why, "dim"),)]
+        return [paint.rule(title, "", width), ((f" {why}", "dim"),)]
     inner = max(1, width - LABEL - 1)
     totals = spread.totals
     each = max(1, -(-len(totals) // inner))
     highest = [max(totals[n : n + each]) for n in range(0, len(totals), each)]
-    wide = max(1, min(4, inner // len(highest)))
+    wide = max(1, min(2, inner // len(highest)))
     said = f"{count(each)} updates a column, the highest" if each > 1 else "a column an update"
     out: list[Line] = [paint.rule(title, said, width)]
     for n in range(rows):
@@ -78,7 +78,9 @@ def pane(
     top = max((max(each.totals) for each in known), default=1)
     charts = 1 if sides.same else 2
     rows = max(2, min(MOST_ROWS, (height - len(rates) - len(notes)) // charts - 3))
-    out = tokens("A and B" if sides.same else "A", spreads[0], top, width, rows)
-    if not sides.same:
-        out += tokens("B", spreads[1], top, width, rows)
+    out: list[Line] = []
+    for name, side, spread in (("A and B" if sides.same else "A", sides.a, spreads[0]), ("B", sides.b, spreads[1])):
+        why = f"{name} takes {count(side.examples)} rows, more than this run counted" if known else UNCOUNTED
+        if name != "B" or not sides.same:
+            out += tokens(name, spread, top, width, rows, why)
     return [*out, *(notes if known else ()), *rates][:height]

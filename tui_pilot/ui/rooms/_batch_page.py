@@ -74,7 +74,7 @@ def draw(page: Page) -> list[Line]:
     right = page.width - LEFT_WIDTH - 1
     rights = _batch_beside.pane(page.sides, a, b, page.spreads, right, page.height)
     out = []
-    for n in range(max(len(lefts), len(rights))):
+    for n in range(page.height):
         one = paint.fit(lefts[n] if n < len(lefts) else paint.EMPTY, LEFT_WIDTH)
         out.append((*one, ("┬" if n == 0 else "│", "rule"), *(rights[n] if n < len(rights) else paint.EMPTY)))
     return out[: page.height]
@@ -90,6 +90,9 @@ def _stacked(page: Page, a: Outcome, b: Outcome, legend: str) -> list[Line]:
         paint.rule("what it means", "", page.width),
         *said_lines(page.sides, a, b, page.width, page.counted, height=room),
     ]
+    room = page.height - len(top) - len(picture) - len(said) - len(follows)
+    epoch = _batch_picture.epoch(a, b, page.sides.same, page.width)
+    picture += epoch if len(epoch) <= room else []
     follows = follows[: max(3, page.height - len(top) - len(picture) - len(said))]
     return [*top, *follows, *picture, *said][: page.height]
 
@@ -201,7 +204,7 @@ def follow_lines(page: Page, a: Outcome, b: Outcome) -> list[Line]:
             row(
                 "warm-up",
                 lambda found: f"{min(sides.warmup, found.updates)} of {found.updates:,}",
-                lambda: "another share of the schedule",
+                lambda: "another share of all",
             )
         )
     if sides.a.held != "epochs":

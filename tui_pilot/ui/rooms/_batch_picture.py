@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 
-from tui_pilot.errors import PlanError
 from tui_pilot.plan.batch import BatchAnswer, windows
 from tui_pilot.text import count, plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.rooms import _batch_sides as sides_of
+from tui_pilot.ui.rooms._batch_sides import Outcome
 
 SHOWN_GPUS = 4
+STEPS = "▁▂▃▄▅▆▇█"
 
 
-def lines(found: BatchAnswer | PlanError, width: int, rank: str, name: str, legend: str = "") -> list[Line]:
+def lines(found: Outcome, width: int, rank: str, name: str, legend: str = "") -> list[Line]:
     """One update: a box a microbatch with the rows in it, a line a replica; then the last, incomplete one."""
     if not isinstance(found, BatchAnswer):
         return []
@@ -55,6 +56,28 @@ def lines(found: BatchAnswer | PlanError, width: int, rank: str, name: str, lege
         out.append(
             ((f" {'last':<7}", "dim"), (_boxes(last, room).ljust(wide), "text"), (" ──", "rule"), (text, "text"))
         )
+    return out
+
+
+def epoch(a: Outcome, b: Outcome, same: bool, width: int) -> list[Line]:
+    """One epoch of A and of B: a column an update (or several), its height the rows in it."""
+    sides = [("A and B", a)] if same else [("A", a), ("B", b)]
+    known = [(name, found) for name, found in sides if isinstance(found, BatchAnswer)]
+    if not known:
+        return []
+    top = max(found.effective_batch for _, found in known)
+    room = width - 34
+    out: list[Line] = [paint.rule("one epoch, a column an update, its height the rows in it", "", width)]
+    for name, found in known:
+        updates = found.updates_per_epoch
+        shown = min(updates, room)
+        whole = STEPS[max(0, min(7, round(found.effective_batch / top * 8) - 1))]
+        solved = sides_of.solve(replace(found.question, held="epochs", amount=1))
+        last = solved.last_update.examples if isinstance(solved, BatchAnswer) else found.effective_batch
+        end = STEPS[max(0, min(7, round(last / top * 8) - 1))]
+        label = f" {name:<8} {plural(updates, 'update'):<14}"
+        each = f" {-(-updates // room):,} a column" if updates > room else ""
+        out.append(((label, "text"), (whole * (shown - 1) + end, "bar"), (each, "dim")))
     return out
 
 

@@ -20,7 +20,7 @@ def ratio_words(a: float, b: float) -> str:
     if not a or not b or a == b:
         return ""
     words = {2.0: "twice as many", 0.5: "half as many", 4.0: "4 times as many", 0.25: "a quarter as many"}
-    few = f"1/{a / b:,.3g} as many" if b < a / 2 else f"{b / a:,.3g} x as many"
+    few = f"1/{a / b:,.3g} as many" if b < a / 2 else f"{b / a:,.2f} x as many"
     return words.get(b / a) or few
 
 

@@ -20,7 +20,7 @@ from tui_pilot.run_folder import RunFolder
 Points = tuple[tuple[float, int], ...]
 """(monotonic seconds, bytes) of one GPU or rank, in order."""
 
-STRETCHES = 2048
+STRETCHES, ALL_STRETCHES, LEAST_STRETCHES = 2048, 16384, 256
 FIRST_STEP_S = 0.1
 CHUNK = 1 << 20
 _SAMPLE = re.compile(
@@ -54,14 +54,16 @@ class Thinned:
         old = self._kept.get(place)
         if old is None or value >= old[1]:
             self._kept[place] = (at, value)
-            if len(self._kept) > self.limit:
+            while len(self._kept) > self.limit:
                 self._widen()
 
     def _widen(self) -> None:
         self.step *= 2
         old, self._kept = self._kept, {}
         for at, value in old.values():
-            self.add(at, value)
+            place = int(at // self.step)
+            if place not in self._kept or value >= self._kept[place][1]:
+                self._kept[place] = (at, value)
 
     def points(self) -> Points:
         return tuple(sorted(self._kept.values()))
@@ -105,7 +107,7 @@ class HistoryReader:
                     *lines, rest = (rest + data).split(b"\n")
                     yield from lines
                     self._places[path] = stream.tell() - len(rest)
-                    time.sleep(0)  # keys come before history
+                    time.sleep(0.002)  # keys come before history
         except OSError:
             return
 
@@ -128,6 +130,10 @@ class HistoryReader:
         if isinstance(key, str) and isinstance(at, (int, float)) and isinstance(value, int):
             if key not in tracks:
                 tracks[key] = Thinned(self._limit)
+                # Sixty-four GPUs take no more room than eight.
+                share = max(LEAST_STRETCHES, min(self._limit, ALL_STRETCHES // len(tracks)))
+                for each in tracks.values():
+                    each.limit = share
             tracks[key].add(float(at), value)
 
 

@@ -56,6 +56,7 @@ class MemoryRoom(Room):
         self._reader: HistoryReader | None = None
         self._read_at: float | None = None
         self._read_live = False
+        self._reading = False
 
     def compose(self) -> ComposeResult:
         yield Lines(id="memory-page")
@@ -182,13 +183,15 @@ class MemoryRoom(Room):
             self._reader, self.history = None, History()
             return
         if self._reader is None or self._reader.folder != folder:
-            self._reader, self.history, self._read_at = HistoryReader(folder), History(), None
+            self._reader, self.history, self._read_at, self._reading = HistoryReader(folder), History(), None, False
         due = self._read_at is None or snapshot.now_mono - self._read_at >= AGAIN_S
         if self._read_at is not None and not due and snapshot.live == self._read_live:
             return
         if due and self._read_at is not None and not snapshot.live and not self._read_live:
             return
-        self._read_at, self._read_live = snapshot.now_mono, snapshot.live
+        if self._reading:  # a long file's first look: the next one comes after it
+            return
+        self._read_at, self._read_live, self._reading = snapshot.now_mono, snapshot.live, True
         self._read_history(self._reader, snapshot.now_mono)
 
     @work(thread=True, group="memory-history", exit_on_error=False)
@@ -200,7 +203,7 @@ class MemoryRoom(Room):
 
     def _take_history(self, reader: HistoryReader, found: History) -> None:
         if reader is self._reader:
-            self.history = found
+            self.history, self._reading = found, False
             self._draw()
 
     # Drawing.
