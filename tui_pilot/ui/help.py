@@ -31,13 +31,20 @@ PANES = {
     "do. known says how each number was got: exact, sampled (a floor), predicted (~) or NA.",
     "pilot gpus": "one bar a GPU. Allocated (tall) in reserved (half) in used (low) in usable, never summed. The thin "
     "line is the highest of the phase, the thick one of the run.",
-    "pilot curve": "loss, learning rate and validation by update. A column is the mean of the updates in it.",
+    "pilot curve": "loss, learning rate and validation (v) by update. A column is the mean of the updates in it.",
     "pilot events": "what happened, newest last. / leaves only the lines that have your words.",
     "examples reasons": "what was found over every row. The reason chosen here is what the list of rows holds.",
     "examples rows": "the rows of the chosen reason. kept is how much of the response the loss still sees, lost what "
     "the cut took.",
     "examples tokens": "one row as the model gets it. The sign before each line says whether the loss sees it; a line "
     "never mixes the two.",
+    "runs list": "one line a run. The sign is the verdict's; a letter before it says that the run is picked for c. "
+    "changed is as long as there is room for, and whole in the pane below.",
+    "runs run": "the selected run: every phase's sign, what failed, what was changed in full, its training loss.",
+    "runs comparison": "the trials of one comparison. Told apart means: three seeds, one sign, more than two standard "
+    "errors.",
+    "runs picked": "the picked runs, a column each; of plan and verdicts only what differs. Single runs are never told "
+    "apart.",
     "sheet preview": "the file, line by line, as e writes it.",
     "sheet side": "what decides about a rental: the need, the GPUs that have room for it, what three, seven or thirty "
     "days hold.",

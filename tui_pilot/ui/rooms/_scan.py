@@ -19,7 +19,8 @@ from tui_pilot.ui.rooms._ledger import Brief, brief
 
 KEPT = 64
 """Runs that are kept whole, the newest read and those selected last; of all others only their record."""
-TELL_EVERY_S = 0.5
+TELL_EVERY_S, TELL_AT = 0.5, 1.25
+"""What was read so far is told after this time, once there is so many times more: a tree of all costs a little."""
 
 
 class Scan:
@@ -37,12 +38,13 @@ class Scan:
         began = told = time.monotonic()
         folders = all_runs(self.runs)
         found: list[Brief] = []
+        last = 0
         for folder in reversed(folders):
             if cancelled():
                 return
             found.append(self._brief(folder))
-            if time.monotonic() - told >= TELL_EVERY_S:
-                told = time.monotonic()
+            if len(found) >= TELL_AT * last and time.monotonic() - told >= TELL_EVERY_S:
+                told, last = time.monotonic(), len(found)
                 yield list(found), len(folders)
         gone = self._briefs.keys() - set(folders)
         for folder in gone:
