@@ -58,7 +58,7 @@ class Brief:
         """What stands where nothing was changed."""
         if self.replicate_of:
             return f"nothing: a replicate of {self.replicate_of[-4:]}"
-        return "nothing" if self.parent else "first run"
+        return "nothing" if self.parent else "first trial" if self.trial else "first run"
 
     @property
     def word(self) -> str:

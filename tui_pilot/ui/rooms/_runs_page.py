@@ -262,12 +262,12 @@ def layout(page: Page) -> Layout:
     said = (len(_changes.fitting(each.entry.changed, WANTED)) for each in page.listed[:200])
     wanted = max(LEAST_CHANGED, min(WANTED, max(said, default=0)))
     for going in FIRST_TO_GO:
-        least = LEAST_NARROW if page.narrow else wanted if going in SPARE else LEAST_CHANGED
-        if page.width - _fixed(page, name, columns) >= least:
+        room = LEAST_NARROW if page.narrow else wanted if going in SPARE else LEAST_CHANGED
+        if page.width - _fixed(page, name, columns) >= room:
             break
         columns = [each for each in columns if each[0] != going]
-    most = max((each.entry.need or 0 for each in page.listed), default=0)
-    unit, unit_name = (GIB, "GiB") if most >= GIB else (MIB, "MiB")
+    least = min((each.entry.need for each in page.listed if each.entry.need), default=0)
+    unit, unit_name = (GIB, "GiB") if least >= GIB else (MIB, "MiB")  # one unit, in which no run is 0.1
     changed = max(0, page.width - _fixed(page, name, columns))
     return Layout(name, tuple(columns), changed, unit, unit_name, page.narrow)
 
@@ -354,7 +354,7 @@ def _figure(name: str, entry: Brief, shown: Layout) -> str:
     if name == "batch":
         return f"{entry.batch:,}" if entry.batch is not None else "–"
     if name == "need":
-        return f"{entry.need / shown.unit:,.1f}" if entry.need is not None else "–"
+        return "–" if entry.need is None else f"{entry.need / shown.unit:,.{1 if shown.unit == GIB else 0}f}"
     if name == "s/upd":
         return f"{entry.pace:.2f}" if entry.pace is not None else "–"
     return loss_text(entry.validation)
