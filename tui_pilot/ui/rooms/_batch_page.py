@@ -19,6 +19,7 @@ from tui_pilot.ui.rooms._batch_sides import FIELDS, Field, Outcome, Sides
 
 LABEL, A_WIDTH, B_WIDTH = 28, 13, 12
 LEFT_WIDTH, LEAST_HEIGHT = 104, 27
+LOW, NARROW = 18, 60
 NAMES: Mapping[str, tuple[str, str]] = {
     "micro": ("microbatch, rows", "rows in one forward"),
     "accumulation": ("accumulation", "passes before an update"),
@@ -63,6 +64,8 @@ class Page:
 def draw(page: Page) -> list[Line]:
     """The room: settings, what follows, the picture, what it means; from 160 columns the second pane beside them."""
     a, b = sides_of.solve(page.sides.a), sides_of.solve(page.sides.b)
+    if page.height < LOW or page.width < NARROW:
+        return _tiny(page, a, b)
     if page.compact:
         return (_picture_alone if page.alone else _figures)(page, a, b)[: page.height]
     if page.alone:
@@ -95,6 +98,15 @@ def _stacked(page: Page, a: Outcome, b: Outcome, legend: str) -> list[Line]:
     picture += epoch if len(epoch) <= room else []
     follows = follows[: max(3, page.height - len(top) - len(picture) - len(said))]
     return [*top, *follows, *picture, *said][: page.height]
+
+
+def _tiny(page: Page, a: Outcome, b: Outcome) -> list[Line]:
+    """Below 80 x 24: the field under the cursor and the answer, then as much of the rest as there is room for."""
+    _, heads, *fields = settings(page)
+    at = FIELDS.index(page.field)
+    answer, *rest = follow_lines(page, a, b)
+    said = said_lines(page.sides, a, b, page.width, short=True)
+    return [heads, fields[at], answer, *said, *(each for n, each in enumerate(fields) if n != at), *rest][: page.height]
 
 
 def _figures(page: Page, a: Outcome, b: Outcome) -> list[Line]:

@@ -54,7 +54,8 @@ def lines(page: Page, width: int, legend: str = "", focused: bool = False, heigh
 
 def _lines(page: Page, width: int, legend: str, focused: bool, roomy: bool) -> list[Line]:
     row, rank, found = page.row, rank_of(page, page.row), kinds(page)
-    rungs = _ladder(rank)
+    running = row.running and page.snapshot.live
+    rungs = _live_ladder(page) if running else _ladder(rank)
     inner = [value for name, value, _ in rungs if value is not None and not name.startswith("host")]
     figures = [value for _, value in found.held] + inner
     unit = units.unit_for(figures)
@@ -76,7 +77,7 @@ def _lines(page: Page, width: int, legend: str, focused: bool, roomy: bool) -> l
         out += _said(f"what fills it: not predicted for {row.phase}", width)
     if roomy:
         out.append(paint.EMPTY)
-    if not rank:
+    if not rungs or not (rank or running):
         return [*out, *_said(_unmeasured(page), width)]
     for name, value, known in rungs:
         if value is None and not known:
@@ -96,12 +97,27 @@ def _lines(page: Page, width: int, legend: str, focused: bool, roomy: bool) -> l
 def _unmeasured(page: Page) -> str:
     row = page.row
     if row.running and page.snapshot.live:
-        return f"{row.phase} runs: its peak is known at its end, what it holds now stands under readings"
+        return f"{row.phase} runs and has said nothing yet: its peak is known at its end"
     return f"{row.phase} has not been measured"
 
 
 def _said(text: str, width: int) -> list[Line]:
     return [((f" {piece}", "dim"),) for piece in paint.wrap(text, max(8, width - 2))]
+
+
+def _live_ladder(page: Page) -> list[tuple[str, int | None, str]]:
+    """What the selected rank held at most so far; nothing where it has said nothing yet."""
+    live = next((each for each in page.snapshot.ranks if each.rank == page.rank), None)
+    if live is None:
+        return []
+    out: list[tuple[str, int | None, str]] = [("allocated so far", live.allocated_highest, "live: a floor")]
+    if live.reserved_highest is not None:
+        out.append(("reserved so far", live.reserved_highest, "live: a floor"))
+    for counter, name in (("device_used_peak", "used so far, the highest gpu"), ("host_peak", "host so far")):
+        value = units.so_far(page.snapshot, page.row, counter)
+        if value is not None:
+            out.append((name, value, "sampled: a floor"))
+    return out
 
 
 def _ladder(rank: Mapping[str, Any]) -> list[tuple[str, int | None, str]]:
