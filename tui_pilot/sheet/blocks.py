@@ -81,7 +81,9 @@ def _summary(configurations: Sequence[Json]) -> str:
             may = "it" if len(configurations) == 1 else f"{waiting} of them"
             return f"{found}: {may} may be retained, nobody has decided yet."
         return f"{found}, {decided} retained" + (f", {waiting} may be: not decided yet." if waiting else ".")
-    why = next((f"{item['why_not'][0]}, in {item['short']}" for item in configurations if item["why_not"]), "")
+    why = next(
+        (f"{item['why_not'][0].rstrip('.')}, in {item['short']}" for item in configurations if item["why_not"]), ""
+    )
     return f"Nothing is retained: {why}."
 
 

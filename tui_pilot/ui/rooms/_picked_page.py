@@ -111,12 +111,16 @@ def _same(first: Side, side: Side) -> str:
 
 
 def _verdicts(sides: Sequence[Side]) -> list[tuple[str, list[str]]]:
-    out = []
+    """Phases whose verdicts differ; those that differ alike are one line."""
+    alike: dict[tuple[str, ...], list[str]] = {}
     for rows in zip(*(each.entry.state.rows for each in sides), strict=True):
-        cells = [_verdict(row) for row in rows]
+        cells = tuple(_verdict(row) for row in rows)
         if len(set(cells)) > 1:
-            out.append((rows[0].phase, cells))
-    return out
+            alike.setdefault(cells, []).append(rows[0].phase)
+    return [
+        (phases[0] if len(phases) == 1 else f"{phases[0]}, {len(phases) - 1} more", list(cells))
+        for cells, phases in alike.items()
+    ]
 
 
 def _verdict(row: Row) -> str:

@@ -27,6 +27,7 @@ FIRST_TO_GO = ("batch", "s/upd", "updates", "val loss", "need")
 LEAST_CHANGED, LEAST_NARROW, WANTED = 24, 18, 36
 BOTH = 14  # state and verdict in one column, where it is narrow
 NARROW, WIDE = 100, 160
+CURVES = "one letter a run, capitals: validation"
 LEFT_SHARE, LEAST_RUN = 0.5, 62
 
 
@@ -217,26 +218,39 @@ def _picked_panes(page: Page, height: int) -> tuple[Pane, Pane | None]:
     title = f"{len(sides)} runs side by side"
     lines = [*_picked_page.table(sides, page.width)]
     if page.narrow:
-        lines.append(paint.rule("what can be said", "", page.width))
-        lines += _picked_page.said_lines(sides, page.width)
-        lines.append(paint.rule("training loss", "capitals: validation", page.width))
+        said = [*_picked_page.said_lines(sides, page.width), paint.rule("what differs", "", page.width)]
+        lines = [*said, *lines, paint.rule("training loss", CURVES, page.width)]
         lines += _picked_page.plot_lines(sides, page.width - 1, 12)
         return Pane(title, names, lines, page.top, focused), None
+    if page.width >= WIDE:
+        side = page.width - _picked_left(page) - 1
+        said = _picked_page.said_lines(sides, side)
+        tall = max(8, min(24, height - len(said) - 3))
+        chart = _picked_page.plot_lines(sides, side - 1, tall)
+        under = [*chart, paint.rule("what can be said", "", side), *said]
+        lines = _picked_page.table(sides, _picked_left(page))
+        return Pane(title, "", lines, page.top, focused), Pane("training loss", CURVES, under)
     left = int(page.width * 0.56)
     said = _picked_page.said_lines(sides, page.width - left - 1)
-    tall = max(10, min(22, height - len(lines) - 2), len(said) + 1)
+    tall = max(11, min(22, height - len(lines) - 1), len(said) + 1)
     chart = _picked_page.plot_lines(sides, left - 1, tall - 1)
-    under = joined(
-        Pane("training loss", "one letter a run, capitals: validation", chart).drawn(left, tall),
+    below = joined(
+        Pane("training loss", CURVES, chart).drawn(left, tall),
         Pane("what can be said", "", said).drawn(page.width - left - 1, tall),
         left,
     )
-    return Pane(title, "", [*lines, *under], page.top, focused), None
+    # What can be said comes before what has to be scrolled to.
+    whole = [*lines, *below] if len(lines) + tall < height else [*below, paint.rule("", "", page.width), *lines]
+    return Pane(title, "", whole, page.top, focused), None
+
+
+def _picked_left(page: Page) -> int:
+    return page.width * 11 // 20
 
 
 def _picked(page: Page, height: int) -> list[Line]:
-    first, _ = _picked_panes(page, height)
-    return first.drawn(page.width, height)
+    first, second = _picked_panes(page, height)
+    return _two(page, height, first, _picked_left(page), second)
 
 
 # The list.
