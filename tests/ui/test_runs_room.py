@@ -43,6 +43,7 @@ def page_of(runs: Team, selected: str, width: int, height: int, **more: object) 
     at = next(n for n, each in enumerate(listed) if each.folder == runs[1][selected])
     documents = {COMPARED: json.loads((runs[0] / COMPARED / "comparison.json").read_text())}
     page = Page(width, height, "./runs", listed, len(listed), at, 0.0, comparisons=documents)
+    page = replace(page, least=_ledger.least_need(listed))
     return replace(page, entry=once(runs[1][selected]), **more)  # type: ignore[arg-type]
 
 

@@ -198,6 +198,11 @@ def tree(entries: Iterable[Brief]) -> list[Listed]:
     return out
 
 
+def least_need(listed: Sequence[Listed]) -> int | None:
+    """The smallest need of any run that has one, bytes."""
+    return min((each.entry.need for each in listed if each.entry.need), default=None)
+
+
 def counted(listed: Sequence[Listed]) -> str:
     """``12 finished, 1 failed, 1 lost``."""
     words: dict[str, int] = {}

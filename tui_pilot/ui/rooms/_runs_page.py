@@ -36,7 +36,8 @@ class Page:
     """What is drawn. ``listed`` are the runs that the filter leaves, ``at`` the selected one of them.
 
     ``entry`` is the selected run whole, None while it is read. ``pane`` is where the keys go: ``list``, ``run``,
-    ``comparison`` or ``picked``; ``alone``: that pane has the whole room. ``now`` is Unix seconds.
+    ``comparison`` or ``picked``; ``alone``: that pane has the whole room. ``now`` is Unix seconds. ``least`` is the
+    smallest need of all, bytes: it makes the column's unit.
     """
 
     width: int
@@ -56,6 +57,7 @@ class Page:
     alone: bool = False
     top: int = 0
     reading: str = ""
+    least: int | None = None
 
     @property
     def narrow(self) -> bool:
@@ -280,8 +282,7 @@ def layout(page: Page) -> Layout:
         if page.width - _fixed(page, name, columns) >= room:
             break
         columns = [each for each in columns if each[0] != going]
-    least = min((each.entry.need for each in page.listed if each.entry.need), default=0)
-    unit, unit_name = (GIB, "GiB") if least >= GIB else (MIB, "MiB")  # one unit, in which no run is 0.1
+    unit, unit_name = (GIB, "GiB") if (page.least or 0) >= GIB else (MIB, "MiB")  # one unit, in which no run is 0.1
     changed = max(0, page.width - _fixed(page, name, columns))
     return Layout(name, tuple(columns), changed, unit, unit_name, page.narrow)
 

@@ -19,6 +19,7 @@ from tui_pilot.ui.rooms._ledger import Brief, brief
 
 KEPT = 64
 """Runs that are kept whole, the newest read and those selected last; of all others only their record."""
+MOST_REST_S = 0.01
 TELL_EVERY_S, TELL_AT = 0.5, 1.25
 """What was read so far is told after this time, once there is so many times more: a tree of all costs a little."""
 
@@ -42,7 +43,10 @@ class Scan:
         for folder in reversed(folders):
             if cancelled():
                 return
+            read = time.monotonic()
             found.append(self._brief(folder))
+            if len(found) > KEPT:
+                time.sleep(min(MOST_REST_S, time.monotonic() - read))  # half of the time is the screen's
             if len(found) >= TELL_AT * last and time.monotonic() - told >= TELL_EVERY_S:
                 told, last = time.monotonic(), len(found)
                 yield list(found), len(folders)

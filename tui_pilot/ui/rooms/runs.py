@@ -72,6 +72,10 @@ class RunsRoom(Room):
             self.listed = tuple(_ledger.tree(briefs))
             self.total = total
             self.comparisons = comparisons
+            self.counted = _ledger.counted(self.listed)
+            self.bytes = sum(each.entry.bytes for each in self.listed)
+            self.live = [each.folder.id for each in self.listed if each.entry.state == "running"]
+            self.least = _ledger.least_need(self.listed)
 
     class Whole(Message):
         """One run was read whole."""
@@ -99,7 +103,8 @@ class RunsRoom(Room):
         self._total = 0
         self._read_at = -1e9
         self._reading = False
-        self._filtered: tuple[object, list[Listed]] = (None, [])
+        self._message: RunsRoom.Read | None = None
+        self._filtered: tuple[object, list[Listed], dict[RunFolder, int]] = (None, [], {})
 
     def compose(self) -> ComposeResult:
         yield Lines(id="runs-page")
@@ -131,7 +136,7 @@ class RunsRoom(Room):
     def on_runs_room_read(self, message: Read) -> None:
         if message.comparisons is None and self.listed is not None and len(self.listed) >= len(message.listed):
             return  # an old list that is whole is better than the first part of a new one
-        self.listed, self._total = message.listed, message.total
+        self.listed, self._total, self._message = message.listed, message.total, message
         if message.comparisons is not None:
             self.comparisons = message.comparisons
         if self.selected is None and self.listed:
@@ -162,12 +167,11 @@ class RunsRoom(Room):
     # What the app asks.
 
     def headline(self, snapshot: Snapshot) -> Line | None:
-        if not self.listed:
+        if not self.listed or self._message is None:
             return None
-        total = sum(each.entry.bytes for each in self.listed)
-        said = f" {plural(len(self.listed), 'run')}: {_ledger.counted(self.listed)}"
-        live = [each for each in self.listed if each.entry.state == "running"]
-        now = f"{live[0].folder.id[-4:]} runs" if len(live) == 1 else f"{len(live)} run" if live else "no run is live"
+        total, live = self._message.bytes, self._message.live
+        said = f" {plural(len(self.listed), 'run')}: {self._message.counted}"
+        now = f"{live[0][-4:]} runs" if len(live) == 1 else f"{len(live)} run" if live else "no run is live"
         room = self.app.size.width - paint.width_of(((said, "text"),)) - len(now)
         kept = f"   {size(total)} on disk"
         kept = kept if len(kept) + 2 < room else ""
@@ -340,11 +344,12 @@ class RunsRoom(Room):
             found = list(self.listed or ())
             if words:
                 found = [each for each in found if all(word in each.words() for word in words)]
-            self._filtered = (key, found)
+            self._filtered = (key, found, {each.folder: n for n, each in enumerate(found)})
         return self._filtered[1]
 
     def _at(self, shown: list[Listed]) -> int:
-        return next((n for n, each in enumerate(shown) if each.folder == self.selected), len(shown) - 1)
+        at = self._filtered[2].get(self.selected) if self.selected is not None else None
+        return len(shown) - 1 if at is None else at
 
     def _page(self, shown: list[Listed]) -> Page:
         at = self._at(shown)
@@ -368,6 +373,7 @@ class RunsRoom(Room):
             pane=self.pane,
             alone=self.alone,
             top=self.top,
+            least=self._message.least if self._message is not None else None,
             reading=f"reading {total:,} of {self._total:,}" if total < self._total else "",
         )
 
