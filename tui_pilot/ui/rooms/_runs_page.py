@@ -24,7 +24,8 @@ COLUMNS = (("updates", 8), ("batch", 7), ("need", 10), ("s/upd", 7), ("val loss"
 SPARE = ("batch", "s/upd")
 """Columns that go as soon as what was changed is longer than its room; the others only where hardly any is left."""
 FIRST_TO_GO = ("batch", "s/upd", "updates", "val loss", "need")
-LEAST_CHANGED, LEAST_NARROW, WANTED = 24, 18, 36
+LEAST_CHANGED, WANTED = 24, 36
+LEAST_NARROW, MOST_NARROW = 18, 28  # where it is narrow; need is the last to go
 BOTH = 14  # state and verdict in one column, where it is narrow
 NARROW, WIDE = 100, 160
 CURVES = "one letter a run, capitals: validation"
@@ -278,7 +279,9 @@ def layout(page: Page) -> Layout:
     said = (len(_changes.fitting(each.entry.changed, WANTED)) for each in page.listed[:200])
     wanted = max(LEAST_CHANGED, min(WANTED, max(said, default=0)))
     for going in FIRST_TO_GO:
-        room = LEAST_NARROW if page.narrow else wanted if going in SPARE else LEAST_CHANGED
+        room = wanted if going in SPARE else LEAST_CHANGED
+        if page.narrow:
+            room = LEAST_NARROW if going == "need" else min(wanted, MOST_NARROW)
         if page.width - _fixed(page, name, columns) >= room:
             break
         columns = [each for each in columns if each[0] != going]
