@@ -55,15 +55,16 @@ class Shot:
     upto: Callable[[dict[str, object]], bool] | None = None
 
 
-def fourth_update(event: dict[str, object]) -> bool:
-    return event.get("kind") == "update" and event.get("phase") == "batch" and event.get("update") == 4
+def fifth_update(event: dict[str, object]) -> bool:
+    """The moment at which the run is live: what an update ends with was just said."""
+    return event.get("kind") == "progress" and event.get("phase") == "batch" and event.get("done") == 5
 
 
 SHOTS = (
     Shot("pilot-120x36", DEMO),
     Shot("pilot-80x24", DEMO, 80, 24),
     Shot("pilot-200x50", DEMO, 200, 50),
-    Shot("pilot-live-120x36", DEMO, upto=fourth_update),
+    Shot("pilot-live-120x36", DEMO, upto=fifth_update),
     Shot("pilot-broken-120x36", BROKEN),
     Shot("examples-120x36", "desk-short", keys=("2", "j")),
     Shot("memory-120x36", DEMO, keys=("3",)),

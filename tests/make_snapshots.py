@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from make_screenshots import DEMO, ROOMS, SIZES, Shot, fourth_update, grid, press, resize, session
+from make_screenshots import DEMO, ROOMS, SIZES, Shot, fifth_update, grid, press, resize, session
 from screen_grid import Cell, Grid, look_of, text_of
 
 from tui_pilot.run_folder import RunFolder
@@ -63,7 +63,7 @@ def _views(*rooms: str, usual: Sequence[str] = ()) -> tuple[tuple[tuple[int, int
 
 GROUPS = (
     Group("finished", DEMO, _views(*ROOMS)),
-    Group("live", DEMO, ((USUAL, ("pilot",)),), upto=fourth_update),
+    Group("live", DEMO, ((USUAL, ("pilot",)),), upto=fifth_update),
     Group("failing", "demo-broken", _views("pilot", usual=("sheet",))),
     Group("two-ranks", "two-ranks", _views("pilot", usual=("memory",))),
     Group("out-of-memory", "out-of-memory", _views("pilot", usual=("memory",))),

@@ -1,4 +1,4 @@
-"""Runs everything that ``tests/recorded`` holds and records it: ``python tests/record_all.py [NAME...]``.
+"""Makes all of ``tests/recorded`` from real runs: ``python tests/record_all.py [--keep FOLDER] [NAME...]``.
 
 Each recipe is real runs of the command line in an empty folder, one after another, on the CPU: about fifteen minutes
 on two free cores. Without a name all recipes run. The four hex digits at the end of an id are fixed, so that tests may
@@ -12,6 +12,7 @@ name a run; dates are of the day.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -284,18 +285,21 @@ RECIPES: dict[str, Callable[[Desk], None]] = {
 
 
 def main(arguments: list[str]) -> int:
-    unknown = set(arguments) - set(RECIPES)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(RECIPES)}; none: all")
+    parser.add_argument("--keep", type=Path, help="make the runs below this folder and leave them there")
+    asked = parser.parse_args(arguments)
+    unknown = set(asked.names) - set(RECIPES)
     if unknown:
-        print(f"no recipe is called {', '.join(sorted(unknown))}; there are {', '.join(RECIPES)}", file=sys.stderr)
-        return 2
+        parser.error(f"no recipe is called {', '.join(sorted(unknown))}; there are {', '.join(RECIPES)}")
     # One thread: the recordings are made while other programs run, and a second thread would wait for a core.
     os.environ |= {"OMP_NUM_THREADS": "1", "PILOT_TUI_PREDICT": "1"}
     for name, recipe in RECIPES.items():
-        if arguments and name not in arguments:
+        if asked.names and name not in asked.names:
             continue
         with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch).resolve() / "desk"
-            folder.mkdir()
+            folder = (asked.keep / name if asked.keep else Path(scratch)).resolve() / "desk"
+            folder.mkdir(parents=True)
             recipe(Desk(folder))
             os.chdir(ROOT)
     return 0

@@ -4,9 +4,9 @@ What screens, sheets and tests read is copied to ``tests/recorded/NAME``; weight
 and process numbers of the machine are replaced: nothing of it may be committed. ``--light`` leaves the examples out,
 for a run that is only a line in Runs. ``copy_all`` puts the recorded runs back under their own ids.
 
-Two kinds of lines are thinned, nothing else is changed: ``live`` events of one phase and rank to the highest of each
-of twelve equal stretches of it (in ``--light`` three), device samples of one GPU between two phase edges to the first,
-the last and the highest of each of three stretches.
+Two kinds of lines are thinned, nothing else is changed. Of the ``live`` events of one phase and rank the highest of
+each second stays; of the device samples of one GPU the highest of each two seconds between two phase edges, the first
+and the last. A reading holds for three seconds in the screen's charts, so no gap comes of it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 RECORDED = Path(__file__).with_name("recorded")
-KEPT_ROWS = 24
-LIVE_KEPT, LIVE_KEPT_LIGHT, SAMPLES_KEPT = 12, 3, 3
+FIRST_ROWS = 6
+LIVE_S, SAMPLE_S = 1.0, 2.0
 HOST = "box"
 FOLDER = "/home/you/desk"
 BOOT = "00000000-0000-4000-8000-000000000000"
 PYTHON = "/usr/bin/python3"
+_PAYLOAD = re.compile(r"-\d+-(\d+)\.json$")
 WHOLE = ("plan.json", "run.json", "baseline.json", "prediction.json", "comparison.json", "record.json")
 
 
@@ -61,8 +62,12 @@ def record(run: Path, name: str, *, light: bool = False, ids: Mapping[str, str] 
         if (run / each).exists():
             _text(run / each, target / each, swap)
     for path in sorted((run / "events").glob("*.jsonl")):
-        kept = _thin_events(path.read_text("utf-8").splitlines(), LIVE_KEPT_LIGHT if light else LIVE_KEPT)
+        kept = _thin_events(path.read_text("utf-8").splitlines())
         _write(kept, target / "events" / re.sub(r"^operator-.*", "operator-1-1.jsonl", path.name), swap)
+        for line in kept:
+            payload = json.loads(line).get("payload")  # a long body stands in a file of its own
+            if payload:
+                _text(run / "events" / payload, target / "events" / _PAYLOAD.sub(r"-1-\1.json", payload), swap)
     for path in sorted((run / "samples").glob("*.jsonl")):
         _write(_thin_samples(path.read_text("utf-8").splitlines()), target / "samples" / path.name, swap)
     for path in sorted((run / "reference").glob("*.json")):
@@ -107,6 +112,7 @@ def _write(lines: Iterable[str], target: Path, swap: Iterable[tuple[str, str]]) 
     for old, new in swap:
         text = text.replace(old, new)
     text = re.sub(r'("host": ?)"[^"]*"', rf'\1"{HOST}"', text)
+    text = re.sub(r'("payload": ?"[^"]*")', lambda found: _PAYLOAD.sub(r"-1-\1.json", found[0][:-1]) + '"', text)
     text = re.sub(r'("by": ?)"[^"]*"', rf'\1"you@{HOST}"', text)
     text = re.sub(r'("(?:pid|pid_start)": ?)\d+', r"\g<1>1", text)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,21 +120,20 @@ def _write(lines: Iterable[str], target: Path, swap: Iterable[tuple[str, str]]) 
         stream.write(text)
 
 
-def _thin_events(lines: list[str], live: int) -> list[str]:
-    """All lines but most of the ``live`` ones: of each stretch of a phase the one with the highest figure stays."""
+def _thin_events(lines: list[str]) -> list[str]:
+    """All lines but most of the ``live`` ones."""
     events = [json.loads(line) for line in lines]
     stretches: dict[tuple[Any, ...], list[int]] = {}
     for n, event in enumerate(events):
         if event["kind"] == "live":
             key = (event.get("stage"), event.get("attempt"), event.get("phase"), event.get("rank"))
             stretches.setdefault(key, []).append(n)
-    kept = {n for places in stretches.values() for n in _highest(places, [e.get("allocated") for e in events], live)}
+    kept = {n for places in stretches.values() for n in _highest(places, events, "allocated", LIVE_S)}
     return [line for n, line in enumerate(lines) if events[n]["kind"] != "live" or n in kept]
 
 
 def _thin_samples(lines: list[str]) -> list[str]:
     values = [json.loads(line) for line in lines]
-    used = [value.get("used") for value in values]
     kept = {n for n, value in enumerate(values) if value["kind"] != "sample"}
     edges = 0
     places: dict[tuple[int, str], list[int]] = {}
@@ -137,31 +142,35 @@ def _thin_samples(lines: list[str]) -> list[str]:
         if value["kind"] == "sample":
             places.setdefault((edges, value["gpu"]), []).append(n)
     for found in places.values():
-        kept |= {found[0], found[-1], *_highest(found, used, SAMPLES_KEPT)}
+        kept |= {found[0], found[-1], *_highest(found, values, "used", SAMPLE_S)}
     return [line for n, line in enumerate(lines) if n in kept]
 
 
-def _highest(places: list[int], values: list[Any], count: int) -> list[int]:
-    """Of ``places``, cut into ``count`` stretches of one length, the place of the highest value of each."""
-    cut = groupby(enumerate(places), key=lambda pair: pair[0] * count // len(places))
-    return [max((place for _, place in found), key=lambda place: values[place] or 0) for _, found in cut]
+def _highest(places: list[int], values: list[dict[str, Any]], field: str, seconds: float) -> list[int]:
+    """Of ``places``, the place of the highest value in each stretch of so many seconds."""
+    cut = groupby(places, key=lambda place: int(values[place]["mono"] / seconds))
+    return [max(found, key=lambda place: values[place].get(field) or 0) for _, found in cut]
 
 
 def _examples(source: Path, target: Path, swap: list[tuple[str, str]]) -> None:
-    """The whole audit with a new index, and the first kept rows of each reason."""
+    """The whole audit with a new index; of the kept rows the first ones, then those of each reason that lost most."""
     _text(source / "audit.jsonl", target / "audit.jsonl", swap)
     data = (target / "audit.jsonl").read_bytes()
     starts = [0, *(place.end() for place in re.finditer(rb"\n", data))][:-1]
     (target / "audit.idx").write_bytes(b"".join(struct.pack("<Q", start) for start in starts))
     wanted: dict[str, int] = {}
-    kept = 0
     records: list[dict[str, Any]] = [json.loads(line) for line in data.splitlines()]
-    for record in sorted(records, key=lambda each: -int(each.get("lost") or 0)):  # as Examples lists them
+    listed = [
+        *records[:FIRST_ROWS],
+        *sorted(records, key=lambda each: -int(each.get("lost") or 0)),
+    ]  # as Examples lists
+    for record in listed:
         path = source / "rows" / f"{record['split']}-{record['n']}.json"
+        kept = target / "rows" / path.name
         reasons = record.get("reasons") or ["none"]
-        if path.exists() and kept < KEPT_ROWS and min(wanted.get(each, 0) for each in reasons) < 6:
-            _text(path, target / "rows" / path.name, swap)
-            kept += 1
+        few = min(wanted.get(each, 0) for each in reasons) < FIRST_ROWS or record in records[:FIRST_ROWS]
+        if path.exists() and not kept.exists() and few:
+            _text(path, kept, swap)
             for each in reasons:
                 wanted[each] = wanted.get(each, 0) + 1
 
