@@ -67,7 +67,8 @@ def _verdict(state: RunState, width: int) -> list[Line]:
         row = state.running_row
         return flow("running", [f"in {row.phase}" if row else "between phases"], width)
     word = "FAIL" if state.verdict == "fail" else str(state.verdict)
-    tail = f": {state.text}" if state.text else ""
+    # What failed, and why, stands below as the row's own reason.
+    tail = f": {state.text}" if state.text and not fails else ""
     return flow(state.state, [f"verdict {word}{tail}"], width)
 
 
@@ -87,7 +88,7 @@ def _reasons(state: RunState, width: int) -> list[Line]:
     out: list[Line] = []
     for row in state.rows:
         worst = next((each for each in row.reasons if each.get("severity") in ("fail", "unchecked", "warn")), None)
-        if worst is None:
+        if worst is None or row.verdict == "not_run":
             continue
         mark = f" (marked {row.mark} by hand)" if row.mark else ""
         sign, role = paint.glyph("lost" if checklist.is_lost(row) else row.verdict)
