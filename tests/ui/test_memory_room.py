@@ -66,6 +66,7 @@ def shown(folder: RunFolder, live: bool = True) -> Snapshot:
 def room(snapshot: Snapshot, width: int = 120, height: int = 33, rank: int = 0, **more: Any) -> str:
     page = Page(width, height, snapshot, more.pop("counter", "allocated_peak"), STEADY, rank, **more)
     lines = _memory_draw.draw(page)
+    assert page.tiny or page.one_pane or len(_memory_table.table(page, width, 99)) == _memory_table.tall(page)
     assert len(lines) <= height and all(paint.width_of(each) <= width for each in lines)
     return "\n".join(paint.plain(each).rstrip() for each in lines)
 
@@ -318,6 +319,16 @@ def test_columns_keep_the_highest_and_gaps_stay_gaps() -> None:
     assert lines[0].count("█") == 1 and lines[0].index("█") == 10, "one reading is enough for its column"
     assert lines[3][:20] == "█" * 20 and lines[3][24:29] == "     " and lines[3][30:40] == "█" * 10
     assert lines[4].startswith("│load") and lines[4][30:37] == "│resume"
+
+
+def test_the_selected_phase_is_named_however_short_it_was() -> None:
+    spans = [
+        _memory_chart.Span("load", 0, 20), _memory_chart.Span("forward", 20, 20.3),
+        _memory_chart.Span("backward", 20.3, 21), _memory_chart.Span("steady_step", 21, 40),
+    ]  # fmt: skip
+    points = tuple((float(n), GIB) for n in range(40))
+    named = [paint.plain(_memory_chart.chart(points, spans, 46, 4, phase).lines[-1]) for phase in ("forward", "load")]
+    assert "│forward" in named[0] and "│forward" not in named[1] and "steady_step" in named[1]
 
 
 def test_a_resume_test_hours_later_does_not_press_the_run_flat() -> None:

@@ -205,13 +205,21 @@ def _filled_back(
     return found
 
 
+def _weight(span: Span, selected: str) -> tuple[bool, float]:
+    return span.phase == selected, span.end - span.start
+
+
 def _feet(columns: Sequence[_Column], spans: Sequence[Span], selected: str) -> Line:
-    """``│load │forward│``: where each phase began; of several in one column the longest is named."""
+    """``│load │forward│``: where each phase began; of several in one column the selected or the longest is named."""
     edges: dict[int, Span] = {}
     for span in spans:
         at = next((n for n, each in enumerate(columns) if not each.cut and each.start <= span.start < each.end), None)
-        if at is not None and (at not in edges or span.end - span.start > edges[at].end - edges[at].start):
+        if at is not None and (at not in edges or _weight(span, selected) > _weight(edges[at], selected)):
             edges[at] = span
+    for at in [at for at, span in edges.items() if span.phase == selected]:
+        # The selected phase is named in full, however short it was.
+        for near in [each for each in edges if at < each <= at + len(selected)]:
+            del edges[near]
     stops: dict[int, str] = {at: span.phase for at, span in edges.items()}
     for at, span in sorted(edges.items()):
         end = next((n for n, each in enumerate(columns) if not each.cut and each.start >= span.end), len(columns))

@@ -69,7 +69,7 @@ def _middle(page: Page) -> list[Line]:
     left = page.width - right - 1
     open_pane = page.pane
     said = _memory_said.whole(page, page.width)
-    tall = len(_memory_table.table(page, left, 99))
+    tall = _memory_table.tall(page)
     # Table, peak, chart and sentences share the height; the peak's last lines give way first, then the sentences.
     wanted = max(tall, len(_memory_peak.lines(page, right, height=page.height - FIRM_CHART - 3 - len(said))))
     top_height = max(min(tall, page.height - LEAST_CHART - 2), min(wanted, page.height - FIRM_CHART - 3 - len(said)))
@@ -86,7 +86,7 @@ def _middle(page: Page) -> list[Line]:
 def _wide(page: Page) -> list[Line]:
     right = WIDE_PEAK_WIDTH
     left = page.width - right - 1
-    tall = len(_memory_table.table(page, left, 99))
+    tall = _memory_table.tall(page)
     top = _beside(page, left, right, max(17, min(tall, page.height - 20)))
     readings = _memory_readings.readings(page, READINGS_WIDTH, "", page.pane == PANES[3])
     room = page.height - len(top)

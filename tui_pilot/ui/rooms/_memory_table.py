@@ -275,6 +275,12 @@ def _bar(value: int | None, columns: _Columns) -> str:
     )
 
 
+def tall(page: Page) -> int:
+    """Lines of the whole table."""
+    parts = sum(isinstance(part, Mapping) for part in page.row.parts.values())
+    return 2 + len(shown_rows(page)) + parts
+
+
 def tsv(page: Page) -> str:
     """The table as tab-separated values, bytes: a line a phase and rank, every counter."""
     lines = ["\t".join(("phase", "rank", "device", *NAMES, "predicted_allocated_peak"))]
@@ -287,4 +293,4 @@ def tsv(page: Page) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["PANES", "groups", "step", "table", "tsv"]
+__all__ = ["PANES", "groups", "step", "table", "tall", "tsv"]
