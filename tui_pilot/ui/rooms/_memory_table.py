@@ -215,7 +215,9 @@ def _phase_line(page: Page, row: Row, columns: _Columns, selected: bool, binds: 
         for name in columns.others
     )
     cells += _predicted(page, columns, page.predicted.get(row.phase), highest if row.memory else None)
-    said = ("  sets the need" if columns.bar else "") if binds else "  live" if running else ""
+    said = "  live" if running else "  not run" if row.verdict == "not_run" and columns.bar else ""
+    if binds:
+        said = "  sets the need" if columns.bar else ""
     name = f" {row.phase:<{NAME_WIDTH - 3}}"
     if selected:
         block = paint.fit(((f">{sign}{name}{cells}", "text"),), width if not columns.bar else NAME_WIDTH + len(cells))
