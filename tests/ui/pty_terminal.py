@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -87,6 +88,14 @@ class Terminal:
     def send(self, keys: str) -> None:
         """Type: a name of ``KEYS``, or the characters themselves."""
         self.child.send(KEYS.get(keys, keys))
+
+    def paste(self, text: str | bytes) -> None:
+        """Send much at once, reading meanwhile what comes back, as a terminal does."""
+        data = text.encode() if isinstance(text, str) else text
+        while data:
+            if select.select([], [self.child.child_fd], [], 0.02)[1]:
+                data = data[os.write(self.child.child_fd, data[:1024]) :]
+            self._more(0)
 
     def resize(self, width: int, height: int) -> None:
         self.cells.resize(height, width)

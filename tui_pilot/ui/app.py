@@ -27,9 +27,9 @@ from tui_pilot.run_folder import RunFolder
 from tui_pilot.ui import actions, help, operate, paint, palette
 from tui_pilot.ui.clock import Clock
 from tui_pilot.ui.feed import Feed
+from tui_pilot.ui.keyboard import Keyboard, was_pasted
 from tui_pilot.ui.lines import Lines
 from tui_pilot.ui.overlays import Picking, Reading
-from tui_pilot.ui.pace import Pace
 from tui_pilot.ui.parts.headline import headline
 from tui_pilot.ui.parts.top import first_line
 from tui_pilot.ui.prompt import Prompt
@@ -101,6 +101,7 @@ class PilotApp(RunKeys):
         super().__init__(ansi_color=True)  # roles are 256-colour numbers: sent as they are, short and exact
         if no_color is not None:
             os.environ["NO_COLOR"] = no_color  # Textual takes it away; a pilot started from here must see it
+        self.driver_class = Keyboard
         self.animation_level = "none"
         self.runs = runs
         self.plan = plan
@@ -111,7 +112,6 @@ class PilotApp(RunKeys):
         self._first_folder = folder
         self._opened = 0
         self.clock = clock or Clock()
-        self.pace = Pace()
         self.feed = Feed(self._deliver, plan, clock=self.clock)
         self.rooms: tuple[Room, ...] = (
             PilotRoom(),
@@ -220,7 +220,7 @@ class PilotApp(RunKeys):
         self.prompt.dismiss()
         for n, room in enumerate(self.rooms):
             room.display = n == self._opened
-        self.room.focus()
+        self.screen.set_focus(self.room)  # at once: keys typed ahead are for the room that opens
         self.call_after_refresh(self._show)
 
     def say(self, text: str, role: str = "text") -> None:
@@ -232,8 +232,11 @@ class PilotApp(RunKeys):
     async def on_event(self, event: events.Event) -> None:
         """Before any key acts: an open question lets only its answers through, and a toast goes with what is done."""
         if isinstance(event, events.Key) and not event.is_forwarded:
-            self.pace.key(event.time)
+            self.pasted = was_pasted(event)
             if len(self.screen_stack) == 1:
+                if self.pasted and isinstance(self.focused, Room):
+                    self.say("pasted text is taken only where text is typed: nothing was done")
+                    return
                 if self.prompt.asking and not self.prompt.typing and event.key not in ANSWERS:
                     return
                 if event.key not in ("escape", "ctrl+c") and event.key in self.screen.active_bindings:
@@ -281,7 +284,7 @@ class PilotApp(RunKeys):
 
     def action_leave(self) -> None:
         """Not in the middle of a paste: what is left of it would go to the shell."""
-        if not self.pace.pasted:
+        if not self.pasted:
             self.exit()
 
     def action_help(self) -> None:
@@ -325,7 +328,7 @@ class PilotApp(RunKeys):
 
     def action_copy(self) -> None:
         if self.prompt.asking:
-            if not self.pace.pasted:
+            if not self.pasted:
                 self.prompt.answer()
                 self.room.focus()
             return

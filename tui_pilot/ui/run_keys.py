@@ -13,7 +13,6 @@ from tui_pilot.run_folder import RunFolder, short_id
 from tui_pilot.ui import actions, operate
 from tui_pilot.ui.feed import Feed
 from tui_pilot.ui.overlays import Picking
-from tui_pilot.ui.pace import Pace
 from tui_pilot.ui.prompt import Prompt
 from tui_pilot.ui.room import Room
 from tui_pilot.ui.snapshot import Snapshot
@@ -39,7 +38,7 @@ class RunKeys(QuietApp):
     starting: bool
     feed: Feed
     picked: VariantChoice | None = None
-    pace: Pace
+    pasted: bool = False  # the key that acts came in a paste that the terminal did not mark
 
     class Said(Message):
         """A worker has something to tell."""
@@ -87,7 +86,7 @@ class RunKeys(QuietApp):
 
     def may(self, name: str, key: str = "") -> bool:
         """Whether an action can work now; if not, it is said why."""
-        why = "keys came faster than anybody types, as a paste does: nothing was done" if self.pace.pasted else None
+        why = "keys came faster than anybody types, as a paste does: nothing was done" if self.pasted else None
         why = why or self.why_not(name)
         if why is not None:
             shown = key or next((each.key for each in actions.ACTIONS if each.name == name), name)
