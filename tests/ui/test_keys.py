@@ -156,6 +156,10 @@ LOOKING = (
     Press("BatchRoom", "equals_sign", "B as A"),
     Press("Room", "h", "B try"),
     Press("BatchRoom", "space"),
+    Press("PilotApp", "6", room(6, "Sheet")),
+    Press("", "right", "preview, JSON"),
+    Press("SheetRoom", "d", "decide on "),
+    Press("Picking", "escape", "decide on ", gone=True),
     Press("PilotApp", "5", room(5, "Runs")),
     Press("RunsRoom", "space"),
     Press("", "j"),
@@ -228,6 +232,9 @@ def test_every_key_that_looks(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("sheet-*.md")] == ["sheet-demo.md"]
 
     # No key that looks changed a run, and none that nobody bound did anything.
+    terminal.send("4")
+    terminal.until("[4 Batch]")
+    terminal.settle()
     before = body(terminal.text)
     for key in ("x", "u", "D", "0", "\x1bOP", "\x1b[20~", "ctrl+n", "~"):
         terminal.send(key)
@@ -329,6 +336,7 @@ def test_every_key_that_acts(stand: Path) -> None:
     second.until("variants of ")
     second.send("enter")
     second.until("variant small is picked")
+    second.until("r run small")
     second.send("r")
     third = until(lambda: next((each for each in all_runs(runs) if each not in (folder, other)), None), "a third run")
     until(third.run_file.exists, "its facts")
