@@ -16,7 +16,6 @@ from pty_terminal import Terminal
 from tui_pilot.events import schema
 from tui_pilot.events.writer import Writer
 from tui_pilot.run_folder import RunFolder, drop_lock
-from tui_pilot.store.view import load_state
 from tui_pilot.ui.terminal import ascii_reason
 
 MAIN = Path(__file__).with_name("screen_main.py")
@@ -50,16 +49,10 @@ def test_first_frame_rooms_and_leaving(run: RunFolder) -> None:
         terminal.until(word)
     terminal.child.send("q")
     assert terminal.end() == 0
+    assert b"\x1b[?1000h" not in terminal.raw and b"\x1b[?1003h" not in terminal.raw, "the mouse is the terminal's"
     assert b"\x1b[?1049l" in terminal.raw
     assert b"The pilot goes on: 77c1, phase 9 of 15." in terminal.raw
     assert b"Back: pilot-tui attach 77c1   Stop: pilot-tui stop 77c1" in terminal.raw
-
-
-def test_the_mouse_is_left_to_the_terminal(run: RunFolder) -> None:
-    terminal = opened(run)
-    assert b"\x1b[?1000h" not in terminal.raw and b"\x1b[?1003h" not in terminal.raw
-    terminal.child.send("q")
-    terminal.end()
 
 
 def test_resize_to_40x10_and_back(run: RunFolder) -> None:
@@ -113,45 +106,6 @@ def test_hostile_text_reaches_no_terminal_as_a_command(run: RunFolder) -> None:
     assert terminal.end() == 0
     for bad in (b"\x1b[2J\x1b]0;owned", b"\x1b]0;owned", b"\x1b]52;c;b3duZWQ", "\u202e".encode()):
         assert bad not in terminal.raw
-
-
-def test_t_and_r_say_why_they_cannot_work_now(run: RunFolder) -> None:
-    terminal = opened(run, 80, 24)
-    terminal.child.send("t")
-    terminal.until("t: no checkpoint yet, it comes in phase 12")
-    terminal.child.send("r")
-    terminal.until("r: a run is live: s stops it")
-    terminal.child.send("q")
-    terminal.end()
-
-
-def test_a_note_is_typed_in_a_real_terminal(tmp_path: Path) -> None:
-    folder = recorded.finished_demo(tmp_path / "runs")
-    terminal = Terminal([str(MAIN), str(folder.path.parent), str(folder.path)], 80, 24)
-    terminal.until("FINISHED warn")
-    terminal.child.send("n")
-    terminal.until("enter saves")
-    terminal.child.send("seen 1 2 q\r")
-    terminal.until("the note is kept")
-    assert load_state(folder)[0].notes[0]["text"] == "seen 1 2 q"
-    terminal.child.send("q")
-    assert terminal.end() == 0
-
-
-def test_ascii_sends_nothing_but_ascii(run: RunFolder) -> None:
-    terminal = Terminal([str(MAIN), str(run.path.parent), str(run.path), "--ascii"], 120, 36)
-    terminal.until("steady_step running")
-    terminal.child.send("q")
-    assert terminal.end() == 0
-    assert terminal.raw.isascii()
-
-
-def test_no_color_still_says_everything(run: RunFolder) -> None:
-    terminal = Terminal([str(MAIN), str(run.path.parent), str(run.path)], 80, 24, NO_COLOR="1")
-    terminal.until("steady_step running")
-    terminal.until("following the run")
-    terminal.child.send("q")
-    assert terminal.end() == 0
 
 
 def test_a_finished_run_is_silent_on_the_wire(tmp_path: Path) -> None:
