@@ -128,3 +128,14 @@ def _kept(points: Sequence[Point], first: bool) -> tuple[Point, ...]:
     if len(numbers) < len(points):
         places.add(next(n for n, (_, value) in enumerate(points) if not _finite(value)))
     return tuple(points[n] for n in sorted(places))
+
+
+def strange(points: Sequence[Point]) -> int:
+    """How many points were no finite number, thinned away or not."""
+    return as_points(points).strange
+
+
+def thinned(points: Sequence[Point]) -> str:
+    """``each 32 as lowest and highest``, where a curve is thinned; empty where every point is there."""
+    each = points.each if isinstance(points, Points) else 1
+    return f"each {each} as lowest and highest" if each > 1 else ""

@@ -7,6 +7,7 @@ nowhere else in the screen: the log every 100 ms while the run is live, once a s
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +34,7 @@ READ_S, FIRST_READ_S = 0.25, 0.1
 PIECE = 1 << 16  # of the log at a time: about 330 events, some milliseconds
 CHECK_S = 1.0
 START_GRACE_S = 15.0
+SWITCH_S = 0.001  # a key waits this long for a thread that reads, at each turn of both; Python's own is 5 ms
 AMD = "AMD: torch's own numbers only, NVML is NVIDIA's"
 
 
@@ -69,6 +71,7 @@ class Feed:
     def start(self, folder: RunFolder | None) -> None:
         """Begin to follow."""
         self._next = (folder, False)
+        sys.setswitchinterval(SWITCH_S)
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         self._thread.start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tui_pilot.store import points
 from tui_pilot.store.state import Row, RunState
 from tui_pilot.text import loss as loss_text
 from tui_pilot.text import rate
@@ -263,9 +264,9 @@ def _loss_said(state: RunState) -> str:
         at, metrics = state.validation[-1]
         named = next(((name, value) for name, value in metrics.items() if isinstance(value, (int, float))), None)
         checked = f", validation {named[0]} {loss_text(named[1])} at {at}" if named else ""
-    strange = len(state.loss) - len(curve.finite(state.loss))
+    strange, thin = points.strange(state.loss), points.thinned(state.loss)
     odd = f", {strange} not finite" if strange else ""
-    return f"loss, train: {shown}{rated}{checked}{odd}"
+    return f"loss, train: {shown}{rated}{checked}{odd}{f', {thin}' if thin else ''}"
 
 
 def _gpu_lines(page: Page, room: int, all_shown: bool) -> list[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tui_pilot.events.schema import PHASES
 from tui_pilot.run_folder import short_id
+from tui_pilot.store import points
 from tui_pilot.store.ledger import Entry
 from tui_pilot.store.memory import binding_phase
 from tui_pilot.store.state import RunState
@@ -132,7 +133,7 @@ def losses(state: RunState, width: int, height: int) -> tuple[str, str, list[Lin
     title = f"loss {loss_text(placed[0][1])} to {loss_text(placed[-1][1])}"
     if checked:
         title += f", validation {loss_text(checked[-1][1])}"
-    strange = sum(1 for _, value in state.loss if not isinstance(value, (int, float)))
+    strange = points.strange(state.loss)
     title += f", {strange} not finite" if strange else ""
     legend = "─ train  v validation" if checked else "─ train"
     return title, legend, curve.chart(state.loss, width, height, marks=checked)
