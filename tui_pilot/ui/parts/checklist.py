@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from tui_pilot.store.state import Row
-from tui_pilot.text import duration, loss, plural
+from tui_pilot.text import GIB, duration, loss, plural
 from tui_pilot.ui import paint
 from tui_pilot.ui.paint import Line
 from tui_pilot.ui.parts import facts, units
@@ -18,6 +18,7 @@ from tui_pilot.ui.snapshot import Snapshot
 _LOSS = re.compile(r"\bloss (\d+\.\d{4,})")
 SEEN_CELLS = 24  # a sentence cut shorter than this says nothing
 SHORTEST = 7
+MIBS_TO = 10 * GIB
 _CLAUSE = re.compile(r"[,;:] ")
 _LINKS = ("a", "and", "at", "by", "for", "from", "in", "of", "on", "than", "the", "to", "with", "x")
 MARKS = {"pass": "p", "warn": "w", "fail": "f"}
@@ -52,6 +53,8 @@ def columns(snapshot: Snapshot, compact: bool, reason: int) -> Columns:
         floor = "≥" if counter != "device_used_peak" and units.is_sampled(rows, counter) else ""
         heads.append((names[counter] + floor, counter))
     if "host_peak" in wanted:
+        highest = max((_memory(row, counter, snapshot) or 0 for row in rows for counter in wanted), default=0)
+        unit = units.MIBS if highest < MIBS_TO else unit  # a small model's phases would all be 0.1 GiB
         heads[-1] = (f"{heads[-1][0]} {unit.name}", heads[-1][1])
         return Columns(tuple(heads), unit, reason, (8, 10))
     return Columns(tuple(heads), unit, reason, (6 if unit is units.GIBS else 8,) * len(heads))
@@ -101,7 +104,7 @@ def _said(row: Row, width: int) -> str:
     why = reasons(row)
     if why or row.verdict != "pass" or width < SEEN_CELLS:
         return _cut_reasons(why, width)
-    return paint.left(gist(facts.sentence(row.phase, row.inputs), width), width)
+    return paint.left(gist(facts.sentence(row.phase, row.inputs), width - 1), width)
 
 
 def gist(text: str, width: int) -> str:

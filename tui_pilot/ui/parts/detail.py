@@ -120,9 +120,9 @@ def _reason(reason: Mapping[str, Any], snapshot: Snapshot, width: int) -> list[L
     lines: list[Line] = [((f"{sign} ", role), (head[0], loud))]
     lines += [((f"  {text}", "text"),) for text in head[1:]]
     where = where_text(reason.get("where"), snapshot)
-    if where:
-        lines += [((f"  {text}", "text"),) for text in paint.wrap(where, max(10, width - 2))]
-    lines += [(("  ", "text"), *each) for each in oom.lines(reason.get("where"), max(10, width - 2))]
+    placed: list[Line] = [((f"  {text}", "text"),) for text in paint.wrap(where, max(10, width - 2))] if where else []
+    filled: list[Line] = [(("  ", "text"), *each) for each in oom.lines(reason.get("where"), max(10, width - 2))]
+    lines += filled + placed if filled else placed
     if reason.get("advice") and not oom.has_ways(reason.get("where")):
         advice = paint.wrap(str(reason["advice"]), max(10, width - 4))
         lines += [

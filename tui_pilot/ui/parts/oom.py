@@ -16,10 +16,10 @@ OWN_KEYS = ("largest", "variants", "snapshot")
 
 
 def lines(where: Any, width: int) -> list[Line]:
-    """Both tables; nothing for a reason that has neither."""
+    """Both tables, what can be done first: the sentence above names what filled it. Nothing where there is neither."""
     if not isinstance(where, Mapping):
         return []
-    return [*_held(where.get("largest"), width), *_ways(where.get("variants"), width)]
+    return [*_ways(where.get("variants"), width), *_held(where.get("largest"), width)]
 
 
 def has_ways(where: Any) -> bool:

@@ -59,7 +59,7 @@ def pane_lines(page: Page, pane: str, words: str = "") -> list[Line]:
     if pane == "curve":
         room = max(6, page.height - 2)
         half = room // 2
-        chart = curve.chart(snapshot.state.loss, page.width - 2, max(4, half - 1))
+        chart = curve.chart(snapshot.state.loss, page.width - 2, max(4, half - 1), marks=_validated(snapshot.state))
         rates = curve.chart(snapshot.state.lr, page.width - 2, max(4, room - half - 1), "lr")
         if not chart:
             return [(("no loss yet: it begins in phase 10, batch", "dim"),)]
@@ -163,7 +163,7 @@ def _loss_lines(page: Page, width: int, room: int) -> list[Line]:
     values = [value for _, value in curve.finite(state.loss)]
     if room < 5 or width < 24:
         return [head, ((curve.spark(values, width), "bar"),)] if room >= 1 and values else [head]
-    return [head, *curve.chart(state.loss, width, min(7, room))]
+    return [head, *curve.chart(state.loss, width, min(7, room), marks=_validated(state))]
 
 
 def _detail_block(page: Page, height: int) -> list[Line]:
@@ -189,7 +189,7 @@ def _normal(page: Page) -> list[Line]:
     """120 x 36 and above: table and detail beside each other, then GPUs, then loss and events."""
     snapshot = page.snapshot
     right = 44 if page.width < 160 else 56
-    curve_width = min(56, page.width - 130) if page.wide else 0
+    curve_width = min(58, page.width - 130) if page.wide else 0
     reason = max(12, min(44, page.width - curve_width - right - 52))
     table = checklist.columns(snapshot, compact=False, reason=reason)
     left = _table(page, table)
@@ -210,7 +210,10 @@ def _normal(page: Page) -> list[Line]:
     rest = page.height - len(lines)
     if not curve_width and snapshot.state.loss and rest >= 12 and len(snapshot.gpus) <= 2:
         tall = min(9, rest - 6)
-        lines += [_loss_rule(page), *curve.chart(snapshot.state.loss, page.width - 1, tall - 1)]
+        lines += [
+            _loss_rule(page),
+            *curve.chart(snapshot.state.loss, page.width - 1, tall - 1, marks=_validated(snapshot.state)),
+        ]
         return lines + _events(page, page.height - len(lines))
     return lines + _events(page, rest, "" if curve_width else _loss_said(snapshot.state))
 
@@ -241,7 +244,7 @@ def _loss_side(page: Page, width: int, height: int) -> list[Line]:
     said = paint.wrap(_loss_said(state), width)
     return [
         *(((text, "text"),) for text in said),
-        *curve.chart(state.loss, width, tall + 1 - len(said)),
+        *curve.chart(state.loss, width, tall + 1 - len(said), marks=_validated(state)),
         (("learning rate", "dim"),),
         *rates,
     ]
@@ -249,6 +252,10 @@ def _loss_side(page: Page, width: int, height: int) -> list[Line]:
 
 def _loss_rule(page: Page) -> Line:
     return paint.rule(_loss_said(page.snapshot.state), "all history, from its lowest", page.width)
+
+
+def _validated(state: RunState) -> list[tuple[int, float]]:
+    return curve.validation(state.validation)
 
 
 def _loss_said(state: RunState) -> str:

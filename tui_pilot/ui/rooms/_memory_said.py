@@ -61,14 +61,23 @@ def _of_a_cpu(state: RunState) -> str:
     }
     binding = binding_phase(state.rows)
     if not peaks or binding not in peaks:
-        return "No GPU was measured: pilot-tui predict says what one would need." if any(peaks) else ""
+        return _no_gpu(state) if any(peaks) else ""
     unit = units.unit_for(peaks.values())
     rest = {phase: peak for phase, peak in peaks.items() if phase != binding}
     text = f"Most is allocated in {binding}: {unit.show(peaks[binding])} {unit.name}"
     if rest:
         second = max(rest, key=lambda phase: rest[phase])
         text += f"; {second} {_below(unit.show(max(0, peaks[binding] - rest[second])))}".replace("needs", "allocates")
-    return f"{text}. No GPU was measured: pilot-tui predict says what one would need."
+    return f"{text}. {_no_gpu(state)}"
+
+
+def _no_gpu(state: RunState) -> str:
+    """Why there is no need here: nothing trained on a GPU, though the box may have some."""
+    if any(row.devices for row in state.rows):
+        return (
+            "It trained on the CPU: what the GPUs hold is not this run's. pilot-tui predict says what one would need."
+        )
+    return "No GPU was measured: pilot-tui predict says what one would need."
 
 
 def host(state: RunState) -> str:

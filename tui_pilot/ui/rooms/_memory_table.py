@@ -240,6 +240,7 @@ def _predicted(page: Page, columns: _Columns, foretold: Any, value: int | None) 
     if not isinstance(figure, int):
         return f"{'–':>{columns.cells['pred']}}{'–':>{ERROR_WIDTH}}"
     error = f"{(value - figure) / figure:+.1%}" if value is not None and figure else "–"
+    error = "0.0%" if error in ("+0.0%", "-0.0%") else error
     return f"{'~' + columns.unit.show(figure):>{columns.cells['pred']}}{error:>{ERROR_WIDTH}}"
 
 
