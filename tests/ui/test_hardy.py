@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +87,24 @@ def test_sigterm_ends_a_screen_whose_terminal_stalls(run: RunFolder) -> None:
     stall(terminal)
     terminal.child.kill(signal.SIGTERM)
     until(lambda: not terminal.child.isalive(), "it ended without a byte read")
+    assert not run.control_file.exists()
+
+
+def test_a_terminal_that_goes_without_a_hang_up_ends_the_screen(run: RunFolder) -> None:
+    master, slave = os.openpty()
+    argv = [sys.executable, str(MAIN), str(run.path.parent), str(run.path)]
+    # A session of its own that never took this terminal as its own: nobody sends it SIGHUP.
+    screen = subprocess.Popen(
+        argv, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )  # fmt: skip
+    try:
+        os.close(slave)
+        until(lambda: b"steady_step" in os.read(master, 65536), "it paints")
+        os.close(master)
+        until(lambda: screen.poll() is not None, "it ended")
+    finally:
+        screen.kill()
     assert not run.control_file.exists()
 
 

@@ -28,6 +28,9 @@ READ = 4096
 MANY = 12
 """So many keys in one read, not all alike, nobody types: a paste into a terminal that does not mark pastes."""
 APART_S = 0.1
+GONE = 10
+"""So many reads of nothing, a tenth of a second apart: the terminal is gone, and no SIGHUP came to say so, as where it
+was not the controlling one."""
 
 
 class Pastes:
@@ -97,11 +100,16 @@ class Keyboard(LinuxDriver):
         self._pasting = 0.0
         pastes = Pastes()
         decode = getincrementaldecoder("utf-8")("replace").decode
+        gone = 0
         while not self.exit_event.is_set():
             ready, _, _ = select.select([self.fileno], [], [], 0.1)
             if ready:
                 data = os.read(self.fileno, READ)
-                if not data:  # the terminal is gone; SIGHUP says the rest
+                gone = 0 if data else gone + 1
+                if gone > GONE:
+                    self._app.call_later(self._app.exit)
+                    return
+                if not data:
                     self.exit_event.wait(0.1)
                 self._hand_on(pastes.feed(decode(data), len(data) == READ))
             else:

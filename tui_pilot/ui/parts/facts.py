@@ -64,7 +64,7 @@ def value_text(key: str, value: Any, full: bool = False) -> str:
 def number_text(key: str, value: float) -> str:
     """A number as its key asks: bytes, seconds, losses, learning rates, shares, counts."""
     words = key.lower().split("_")
-    if "bytes" in words and isinstance(value, int):
+    if ("bytes" in words or "resident" in words) and isinstance(value, int):
         return size(value)
     if words[-1] in ("seconds", "duration"):
         return duration(float(value))

@@ -131,7 +131,7 @@ def _ladder(rank: Mapping[str, Any]) -> list[tuple[str, int | None, str]]:
         out.append(("reserved, used", None, why))
         out.append(("model and state", _int(rank.get("reachable")), _known(rank, "reachable")))
         out.append(("host", _int(rank.get("host_peak")), _known(rank, "host_peak")))
-        out.append(("usable of the host", _int(rank.get("host_limit")), _source(rank, "host_limit")))
+        out.append(("host in all", _int(rank.get("host_limit")), _source(rank, "host_limit")))
         return [each for each in out if each[1] is not None or each[0] == "reserved, used"]
     if allocated is not None and reserved is not None:
         out.append(("cached by torch", reserved - allocated, ""))
