@@ -24,6 +24,7 @@ from tui_pilot.ui.rooms.pilot import PilotRoom
 from tui_pilot.ui.rooms.runs import RunsRoom
 from tui_pilot.ui.rooms.sheet import SheetRoom
 from tui_pilot.ui.theme import THEMES
+from tui_pilot.ui.wire import QuietApp
 from tui_pilot.version import VERSION
 
 TYPED = {name for name in COMMANDS if name != "open"}
@@ -104,7 +105,7 @@ def test_the_changelog_begins_with_this_version() -> None:
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-def bound(source: type[PilotApp] | type[Room]) -> set[str]:
+def bound(source: type[QuietApp] | type[Room]) -> set[str]:
     """Key names that a class itself binds."""
     found: set[str] = set()
     for each in vars(source).get("BINDINGS", ()):
@@ -118,7 +119,7 @@ def key_rows() -> list[tuple[list[str], str]]:
 
 
 def test_every_key_of_the_table_is_bound_where_it_says() -> None:
-    everywhere = bound(PilotApp) | bound(Room)
+    everywhere = bound(QuietApp) | bound(PilotApp) | bound(Room)
     for keys, where in key_rows():
         rooms = list(ROOMS.values()) if where == "all rooms" else [ROOMS[name] for name in where.split(", ")]
         for key in keys:
@@ -127,7 +128,7 @@ def test_every_key_of_the_table_is_bound_where_it_says() -> None:
 
 def test_every_bound_key_is_in_the_table() -> None:
     shown = {key for keys, _ in key_rows() for key in keys}
-    all_bound = bound(PilotApp).union(bound(Room), *(bound(room) for room in ROOMS.values()))
+    all_bound = bound(PilotApp).union(bound(QuietApp), bound(Room), *(bound(room) for room in ROOMS.values()))
     assert all_bound - shown == set()
 
 
