@@ -29,6 +29,7 @@ def finished_run(runs: Path, artifact: Mapping[str, bytes] | None = None) -> Run
     source = RECORDED / "desk"
     folder = RunFolder(runs / json.loads((source / "run.json").read_text("utf-8"))["run"])
     shutil.copytree(source, folder.path)
+    shutil.copytree(RECORDED / "demo" / "reference", folder.reference)  # the desk was recorded without its own
     (folder.path / "plan.yaml").write_text("name: desk\n")
     (folder.path / "written.yaml").write_text("name: desk  # as it was written\n")
     (folder.path / "logs").mkdir()

@@ -25,7 +25,7 @@ def disk(work: Path) -> Iterator[Callable[..., Path]]:
     place = work / "disk"
     place.mkdir()
 
-    def mount(options: str = "size=6m") -> Path:
+    def mount(options: str = "size=12m") -> Path:
         argv = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
