@@ -13,7 +13,8 @@ import pytest
 from lab import ONE_THREAD, pilot_tui, until
 from small_trials import COMPARE, PLAN, TASK
 
-from tui_pilot.run_folder import all_runs, is_live, read_lock
+from tui_pilot.run_folder import RunFolder, all_runs, is_live, read_lock
+from tui_pilot.store.view import load_state
 
 
 def test_killed_in_the_middle_and_started_again(tmp_path: Path) -> None:
@@ -48,6 +49,8 @@ def test_killed_in_the_middle_and_started_again(tmp_path: Path) -> None:
     assert second["examples_seen"] == 48 and second["metrics"].keys() == {"loss", "accuracy"}
     hot = document["trials"][2]
     assert hot["diverged_at"] == hot["updates"] and hot["stop_reason"] in ("not_finite", "loss_above_start")
+    rows = {row.phase: row for row in load_state(RunFolder(runs / hot["run"]))[0].rows}
+    assert rows["evaluate"].verdict == "unchecked", "what diverged was not evaluated, so that is no pass"
     assert document["verified"] == {"before": True, "after": []}
     assert document["held"]["effective batch"] == "4 rows an update" and document["not_matched"] == []
     assert document["cost"]["predicted"]["seconds"] > 0 and document["summary"][0]["basis"] == "one seed"

@@ -197,6 +197,9 @@ def evaluate(trial: Trial, current: Phase) -> None:
     if trial.stop is not None and trial.stop.diverged:
         at = trial.points[-1][0] if trial.points else None
         current.inputs |= {"diverged_at": trial.stop.update, "last_validation_at": at}
+        last = "nothing was evaluated before it" if at is None else f"the last validation is that of update {at}"
+        text = f"It diverged at update {trial.stop.update}: nothing is evaluated after that; {last}."
+        current.verdict = settle([reason("not_observed", text, {"update": trial.stop.update})])
         return
     at, metrics = trial.points[-1]
     current.inputs |= {"metrics": metrics, "update": at, "rows": plan.evaluate.rows, "metric": plan.evaluate.metric}

@@ -116,7 +116,7 @@ def _why_no_variant(snapshot: Snapshot) -> str | None:
 
 def _why_no_mark(snapshot: Snapshot, phase: str | None) -> str | None:
     if phase is None:
-        return "marks are made in the Pilot room, on its selected phase"
+        return "marks are made in Pilot and Memory, on the selected phase"
     verdict = snapshot.state.row(phase).verdict
     if verdict is None or verdict == "running":
         return f"{phase} has no verdict yet, so there is nothing to mark"

@@ -17,7 +17,6 @@ MOVES: tuple[Key, ...] = (
     ("1-6, H L", "room; previous, next room", None),
     ("arrows, h j k l", "move; g and G first and last", None),
     ("pgup pgdn", "a page, as ctrl+u and ctrl+d", None),
-    ("enter", "open or unfold", None),
     ("esc", "close what is on top; it never leaves", None),
 )
 
@@ -34,8 +33,8 @@ PANES = {
     "pilot curve": "loss, learning rate and validation (v) by update. A column is the mean of the updates in it.",
     "pilot events": "what happened, newest last. / leaves only the lines that have your words.",
     "examples reasons": "what was found over every row. The reason chosen here is what the list of rows holds.",
-    "examples rows": "the rows of the chosen reason. kept is how much of the response the loss still sees, lost what "
-    "the cut took.",
+    "examples rows": "the rows of the chosen reason, or all. trained on is how much of the response the loss still "
+    "sees, lost what the cut took. esc goes back to the reasons.",
     "examples tokens": "one row as the model gets it. The sign before each line says whether the loss sees it; a line "
     "never mixes the two.",
     "runs list": "one line a run. The sign is the verdict's; a letter before it says that the run is picked for c. "
@@ -89,7 +88,11 @@ def page(room: Room, why_not: Callable[[str], str | None]) -> tuple[str, Callabl
     pane = room.open_pane()
     said = PANES.get(f"{room.room} {pane}", "")
     own = bound(vars(type(room)).get("BINDINGS", ()))
-    panes: list[Key] = [("tab", "next pane", room.why_no_tab()), ("z", "this pane alone", room.why_no_zoom())]
+    panes: list[Key] = [
+        ("enter", room.enter_word, None),
+        ("tab", room.tab_word, room.why_no_tab()),
+        ("z", "this pane alone", room.why_no_zoom()),
+    ]
     everywhere: list[Key] = [(each.key, each.long, why_not(each.name)) for each in actions.ACTIONS]
     keys = (
         (f"keys of {room.title}", [(key, does, None) for key, does, _ in own]),

@@ -27,6 +27,8 @@ class Room(Vertical, can_focus=True):
     room: ClassVar[str] = ""
     title: ClassVar[str] = ""
     help_text: ClassVar[str] = ""
+    enter_word: ClassVar[str] = "open or unfold"
+    tab_word: ClassVar[str] = "next pane"
     alone_when_compact: ClassVar[bool] = True
     """Whether a small terminal shows one pane at a time anyway, so that ``z`` has nothing to do there."""
 

@@ -18,6 +18,7 @@ from tui_pilot.ui.snapshot import Snapshot
 _LOSS = re.compile(r"\bloss (\d+\.\d{4,})")
 SEEN_CELLS = 24  # a sentence cut shorter than this says nothing
 SHORTEST = 7
+ONE_OF = {"microbatches": "microbatch", "batches": "batch", "passes": "pass"}
 MIBS_TO = 10 * GIB
 _CLAUSE = re.compile(r"[,;:] ")
 _LINKS = ("a", "and", "at", "by", "for", "from", "in", "of", "on", "than", "the", "to", "with", "x")
@@ -176,7 +177,7 @@ def counted_text(row: Row) -> str:
         return ""
     if not unit:
         return f"{done:,} of {total:,}"
-    one = str(unit)[:-1] if str(unit).endswith("s") else str(unit)
+    one = ONE_OF.get(str(unit)) or (str(unit)[:-1] if str(unit).endswith("s") else str(unit))
     return f"{one} {done:,} of {total:,}" if total < 100 else f"{done:,} of {total:,} {unit}"
 
 

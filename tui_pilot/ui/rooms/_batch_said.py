@@ -19,6 +19,8 @@ def ratio_words(a: float, b: float) -> str:
     """B against A in words."""
     if not a or not b or a == b:
         return ""
+    if 0.995 < b / a < 1.005:
+        return f"{abs(b - a):,.3g} {'more' if b > a else 'fewer'}"
     words = {2.0: "twice as many", 0.5: "half as many", 4.0: "4 times as many", 0.25: "a quarter as many"}
     few = f"1/{a / b:,.3g} as many" if b < a / 2 else f"{b / a:,.2f} x as many"
     return words.get(b / a) or few

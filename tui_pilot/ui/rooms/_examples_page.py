@@ -278,7 +278,8 @@ def _counted(page: Page, width: int) -> list[Line]:
     lines: list[Line] = []
     if length:
         named = "   ".join(f"{key} {count(length.get(key))}" for key in ("p50", "p95", "max"))
-        lines.append(((f" {named}", "text"),))
+        cut = "after the cut: " if facts.get("response_tokens_lost") else ""  # the bars above are of whole rows
+        lines.append(((f" {cut}{named}", "text"),))
     if facts.get("padding_share") is not None:
         lines.append(((f" padding {facts['padding_share']:.1%} of tokens in batches", "text"),))
     if facts.get("supervised_rows") is not None:

@@ -33,6 +33,8 @@ class BatchRoom(BatchReading):
     room: ClassVar[str] = "batch"
     title: ClassVar[str] = "Batch"
     alone_when_compact: ClassVar[bool] = False
+    enter_word: ClassVar[str] = "type a number into the field"
+    tab_word: ClassVar[str] = "the other side: A or B"
     help_text: ClassVar[str] = (
         "Effective batch: rows that one update averages = microbatch x accumulation x data replicas.\n"
         "Model parallelism (tensor, pipeline, context) shares rows, so it never multiplies the batch.\n"
