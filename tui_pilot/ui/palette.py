@@ -33,9 +33,9 @@ def choices(
             add(each.name, each.key, each.long, why_not(each.name))
     shared = [each for each in help.bound(Room.BINDINGS) if each[2] in SHARED]
     for key, does, action in [*help.bound(vars(type(room)).get("BINDINGS", ())), *shared]:
-        does = {"enter": room.enter_word, "tab": room.tab_word}.get(action, does)
+        said = {"enter": room.enter_word, "tab": room.tab_word}.get(action, does)
         why = {"pane_alone": room.why_no_zoom, "tab": room.why_no_tab}.get(action, lambda: None)()
-        add(f"{HERE}{action}", key, f"{room.title}: {does}", why)
+        add(f"{HERE}{action}", key, f"{room.title}: {said}", why)
     for n, one in enumerate(rooms):
         add(f"room({n})", str(n + 1), f"room {one.title}")
     for name in THEMES:
