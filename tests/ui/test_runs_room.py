@@ -293,3 +293,13 @@ def test_the_plan_of_a_trial_is_read_and_a_missing_one_is_none(runs: Team, tmp_p
     plan = plan_of(runs[1]["half1"])
     assert plan is not None and variants.differences(PLAN, plan)["optimizer.lr"] == [PLAN.optimizer.lr, 5e-5]
     assert plan_of(RunFolder(tmp_path)) is None
+
+
+def test_a_curve_that_leaves_the_scale_says_so() -> None:
+    calm = [(n, 5.0 - 0.1 * n) for n in range(1, 11)]
+    hot = [(1, 5.0), (2, 9.0), (3, 30.0)]
+    top = paint.plain(curve.lettered({"b": calm, "o": hot}, 70, 8, 10, ["b"])[0])
+    assert "o↑ o leaves the scale" in top
+    assert "↑" not in "".join(paint.plain(each) for each in curve.lettered({"b": calm, "o": calm}, 70, 8, 10, ["b"]))
+    narrow = paint.plain(curve.lettered({"b": calm, "o": hot}, 26, 8, 10, ["b"])[0])
+    assert "↑" in narrow and "leaves" not in narrow

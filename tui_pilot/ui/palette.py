@@ -28,8 +28,9 @@ def choices(
         listed.append((id, key, shown, why is None))
         more[id] = [does, *([f"not now: {why}"] if why else [])]
 
+    own = {key for key, _, _ in help.bound(vars(type(room)).get("BINDINGS", ()))}
     for each in actions.ACTIONS:
-        if each.name != "actions":
+        if each.name != "actions" and each.key not in own:  # a key that the room has for itself is listed as the room's
             add(each.name, each.key, each.long, why_not(each.name))
     shared = [each for each in help.bound(Room.BINDINGS) if each[2] in SHARED]
     for key, does, action in [*help.bound(vars(type(room)).get("BINDINGS", ())), *shared]:

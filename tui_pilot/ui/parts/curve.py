@@ -105,8 +105,8 @@ def lettered(
     """Several curves over each other, one letter each; where some lie on one line their letters take turns.
 
     ``last`` is the update at the right edge (0: the last that any curve has). ``scale_of`` names the curves that the
-    scale is made for (none: all); where another leaves it, its letter stands on the top line. ``marks``, by letter,
-    are validation points: the capital of the letter.
+    scale is made for (none: all); where another leaves it, its letter stands on the top line, which says so.
+    ``marks``, by letter, are validation points: the capital of the letter.
     """
     placed = {sign: [(at, value) for at, value in points if not _is_nan(value)] for sign, points in curves.items()}
     of = [sign for sign in placed if not scale_of or sign in scale_of]
@@ -126,7 +126,18 @@ def lettered(
     for sign, pairs in (marks or {}).items():
         for at, value in pairs:
             grid[frame.row(value)][frame.column(at)] = sign.upper()
+    for sign, points in placed.items():
+        if sign not in of and any(value > frame.high for _, value in points if isinstance(value, (int, float))):
+            _say(grid[0], frame.column(points[-1][0]) + 1, f"↑ {sign} leaves the scale")
     return frame.lines(grid, role="text")
+
+
+def _say(row: list[str], start: int, text: str) -> None:
+    """Write words into blank cells; less of them where there is less room, nothing over a curve."""
+    for words in (text, text[:1]):
+        if start + len(words) <= len(row) and not "".join(row[start : start + len(words)]).strip():
+            row[start : start + len(words)] = words
+            return
 
 
 class _Frame:

@@ -62,9 +62,12 @@ def said_lines(document: Document, width: int) -> list[Line]:
     better = "lower" if document["direction"] == "min" else "higher"
     out: list[Line] = [((f" {document['state']}: {_counted(document)}", "head"),)]
     out += _table(document, signs, width)
-    every = document["planned"]["validation_every"]
+    planned = document["planned"]
+    often = f"every {planned['validation_every']} updates"
+    if int(planned["validation_every"]) >= int(planned["updates"]):
+        often = f"at update {planned['updates']}, the last"
     plotted = ", capitals in the plot" if _validated(document) else ""
-    said = f"{better} is better. Validation every {every} updates, set before the start{plotted}."
+    said = f"{better} is better. Validation {often}, set before the start{plotted}."
     out += _wrapped(said + " Curves are means of the seeds, spread is over seeds.", width)
     out += [line for text in _gone(document) for line in _wrapped(text, width, "text", "✗ ")]
     out += [line for text in document["not_matched"] for line in _wrapped(f"not matched: {text}", width, "warn", "! ")]
