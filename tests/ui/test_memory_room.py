@@ -18,6 +18,7 @@ from tui_pilot.events.reader import Reader
 from tui_pilot.plan.load import default_demo
 from tui_pilot.run_folder import RunFolder
 from tui_pilot.store.fold import fold
+from tui_pilot.store.state import Row
 from tui_pilot.ui import paint
 from tui_pilot.ui.gpu_readings import SampleTail, with_history
 from tui_pilot.ui.live_readings import LivePeaks, gpus_of, with_ranks
@@ -378,3 +379,10 @@ def test_a_run_on_the_cpu_shows_what_its_rank_said(tmp_path: Path) -> None:
     text = room(shown(folder), pane=PANES[1], history=history)
     assert "allocated on rank 0 over the run, GiB, live" in text
     assert "Nothing was sampled yet." in room(shown(folder), history=History(read=True))
+
+
+def test_the_rank_that_holds_most_is_looked_at() -> None:
+    held = [{"rank": 0, "allocated_peak": 116}, {"rank": 1, "allocated_peak": 121}, {"rank": 2, "allocated_peak": 121}]
+    assert _memory_table.highest_rank(Row("batch", memory=tuple(held)), "allocated_peak") == 1
+    assert _memory_table.highest_rank(Row("batch", memory=tuple(held)), "reserved_peak") == 0
+    assert _memory_table.highest_rank(Row("batch"), "allocated_peak") == 0

@@ -76,6 +76,12 @@ def step(page: Page, across: int) -> int:
     return known[max(0, min(len(known) - 1, at + across))][0] if known else 0
 
 
+def highest_rank(row: Row, counter: str) -> int:
+    """The rank that holds most of a counter in a phase: the one that decides; 0 where nothing was measured."""
+    held = {int(each.get("rank") or 0): each[counter] for each in row.memory if isinstance(each.get(counter), int)}
+    return max(held, key=lambda rank: (held[rank], -rank), default=0)
+
+
 def _columns(page: Page, width: int) -> _Columns:
     known, count = counters(page.state), ranks(page.state)
     many = count > 1

@@ -78,6 +78,7 @@ class MemoryRoom(Room):
         elif not self._moved:
             binding = _memory_page.binding(self._page(snapshot))
             self.selected = PHASES.index(binding) if binding in PHASES else self.selected
+            self.rank = _memory_table.highest_rank(snapshot.state.rows[self.selected], self.counter)
         super().show(snapshot)
         self._look_back()
         self._draw()
