@@ -105,13 +105,14 @@ def test_an_8b_shape_from_its_config_alone(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_7b_shape_with_an_adapter(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="peft is not installed: pip install '.[hf]'")
-    plan = write_big(tmp_path, QWEN_7B, ", adapter: {kind: lora, r: 16, targets: [q_proj, v_proj]}")
+    # Four of its layers: all of them say the same once more, and the 8B shape above is whole.
+    plan = write_big(tmp_path, {**QWEN_7B, "num_hidden_layers": 4}, ", adapter: {kind: lora, r: 16, targets: [q_proj, v_proj]}")
     found = in_this_process(plan)
     assert found.not_predicted == [] and found.assumptions["length"] == 2048
     print({name: found.assumptions[name] for name in ("seconds", "import_seconds")})
     rows = {row["phase"]: row for row in found.phases}
     held = found.assumptions["parameter_bytes"]
-    assert held > 2 * 7_615_616_512
+    assert 2 * 2.0e9 < held < 2 * 2.1e9
     assert rows["first_step"]["at_peak"]["optimizer_state"] < held / 100
     assert rows["first_step"]["allocated_peak"] < 1.3 * held
 
