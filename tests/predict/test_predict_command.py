@@ -106,7 +106,8 @@ def test_an_8b_shape_from_its_config_alone(tmp_path: Path) -> None:
 def test_a_7b_shape_with_an_adapter(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="peft is not installed: pip install '.[hf]'")
     # Four of its layers: all of them say the same once more, and the 8B shape above is whole.
-    plan = write_big(tmp_path, {**QWEN_7B, "num_hidden_layers": 4}, ", adapter: {kind: lora, r: 16, targets: [q_proj, v_proj]}")
+    shape = {**QWEN_7B, "num_hidden_layers": 4}
+    plan = write_big(tmp_path, shape, ", adapter: {kind: lora, r: 16, targets: [q_proj, v_proj]}")
     found = in_this_process(plan)
     assert found.not_predicted == [] and found.assumptions["length"] == 2048
     print({name: found.assumptions[name] for name in ("seconds", "import_seconds")})
